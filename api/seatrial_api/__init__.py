@@ -1,0 +1,1 @@
+"""The Seatrial API: CRD models, records, stages and metric names."""

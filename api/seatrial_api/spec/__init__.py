@@ -1,0 +1,1 @@
+"""The parts of an `RLRun`'s spec, one module per idea."""

@@ -1,0 +1,135 @@
+"""The agent loop around the model, and its limits."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from seatrial_api.base import ApiModel, Fraction, NonNegative, Positive, Seconds
+from seatrial_api.rules import Rule, RuledModel
+
+
+class ToolResultLimit(RuledModel):
+    """Long tool results keep their head and their tail."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.headChars + self.tailChars <= self.maxChars",
+            "headChars {self.headChars} and tailChars {self.tailChars} together exceed maxChars {self.maxChars}, so "
+            "that cutting would lengthen; lower them or raise maxChars",
+            ".maxChars",
+        ),
+    )
+
+    max_chars: Positive = 42_000
+    """Text blocks longer than this are cut."""
+    head_chars: Positive = 28_000
+    """Characters kept from the start."""
+    tail_chars: NonNegative = 14_000
+    """Characters kept from the end."""
+
+
+class HarnessLimits(RuledModel):
+    """Budgets and timeouts of one trial."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.agentTimeoutSeconds <= self.wallTimeoutSeconds",
+            "wallTimeoutSeconds {self.wallTimeoutSeconds} ends a trial before its agentTimeoutSeconds "
+            "{self.agentTimeoutSeconds} are spent; raise it, or lower agentTimeoutSeconds",
+            ".wallTimeoutSeconds",
+        ),
+    )
+
+    max_steps: Positive = 100
+    """Turns an agent may take while training."""
+    max_eval_steps: Positive = 250
+    """Turns an agent may take in Evaluate stages."""
+    max_turn_tokens: Positive = 50_000
+    """Tokens of one turn."""
+    agent_timeout_seconds: Seconds = 3600.0
+    """Time charged to the agent; waiting for infrastructure is not charged."""
+    setup_timeout_seconds: Seconds = 1200.0
+    """Time to a sandbox whose tools answer."""
+    tool_call_timeout_seconds: Seconds = 600.0
+    """Time of one tool call."""
+    engine_call_timeout_seconds: Seconds = 1800.0
+    """Time of one engine call."""
+    verifier_timeout_seconds: Seconds = 600.0
+    """Time of the verifier, unless the task sets its own."""
+    wall_timeout_seconds: Seconds = 6000.0
+    """Wall-clock deadline of the whole trial; running into it is an infrastructure outcome."""
+    tool_result: ToolResultLimit = ToolResultLimit()
+    """What is kept of a long tool result."""
+    context_nudge_fraction: Fraction = 0.2
+    """When this share of the context is left the agent is told once to finish; 0 switches it off."""
+    max_parse_repairs: NonNegative = 2
+    """How often a malformed tool call is answered with an explanation instead of ending the trial."""
+
+
+class Sampling(ApiModel):
+    """How tokens are drawn."""
+
+    temperature: Annotated[float, Field(ge=0)] = 1.0
+    """Temperature; 0 is greedy. Training needs 1."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Nucleus mass. Training needs 1."""
+
+
+BUILT_IN_HARNESSES = (
+    "archipelago",
+    "opencode",
+    "terminus-2",
+    "mini-swe-agent",
+    "codex",
+    "claude-code",
+    "single-turn",
+)
+
+COMPACTING_HARNESSES = ("opencode", "terminus-2", "codex", "claude-code")
+"""Harnesses whose agent can sum up a conversation and go on from that."""
+
+PROGRAM_HARNESSES = ("opencode", "mini-swe-agent", "codex", "claude-code")
+"""Harnesses whose agent is a program in the sandbox."""
+
+HARNESS_PATTERN = rf"^({'|'.join(BUILT_IN_HARNESSES)}|[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*)$"
+
+HarnessName = Annotated[str, Field(min_length=1, max_length=256)]
+"""A harness of ours, or `module:Class`."""
+
+
+class HarnessSpec(RuledModel):
+    """Which agent loop runs the model."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"self.name.matches('{HARNESS_PATTERN}')",
+            f"no harness is called {{self.name}}; choose one of {', '.join(BUILT_IN_HARNESSES)}, or name your own as "
+            "module:Class",
+            ".name",
+        ),
+        Rule(
+            "self.sampling.temperature == 1.0 && self.sampling.topP == 1.0",
+            "training needs temperature 1 and topP 1, not {self.sampling.temperature} and {self.sampling.topP}: the "
+            "loss takes the engine's logprobs as the policy's own; sample otherwise in Evaluate stages only",
+            ".sampling",
+        ),
+        Rule(
+            f"!self.compaction || self.name.matches('^({'|'.join(COMPACTING_HARNESSES)})$')",
+            "compaction is what {self.name} cannot do; remove it, or choose one of "
+            f"{', '.join(COMPACTING_HARNESSES)}",
+            ".compaction",
+        ),
+    )
+
+    name: HarnessName = "archipelago"
+    """`archipelago`, `opencode`, `terminus-2`, `mini-swe-agent`, `codex`, `claude-code`, `single-turn`,
+    or `module:Class`."""
+    limits: HarnessLimits = HarnessLimits()
+    """Budgets and timeouts."""
+    history: Literal["Keep", "AsTemplate"] = "Keep"
+    """`Keep` never removes earlier tokens; `AsTemplate` starts a new sequence where the template rewrites them."""
+    compaction: bool = False
+    """Whether an agent that nears the end of its context sums up the conversation and goes on from that, in a sequence
+    of its own; off, it ends there."""
+    sampling: Sampling = Sampling()
+    """Sampling while training."""

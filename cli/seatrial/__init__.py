@@ -1,0 +1,1 @@
+"""The `seatrial` command."""

@@ -1,0 +1,3 @@
+module seatrial.dev/hack/cluster/pause
+
+go 1.26.0

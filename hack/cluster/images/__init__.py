@@ -1,0 +1,1 @@
+"""OCI images without a registry and without a builder: archives made of files of this machine."""

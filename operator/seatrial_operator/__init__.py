@@ -1,0 +1,1 @@
+"""The Seatrial operator: reconciles RLRuns, RolloutPools and WorldImages."""

@@ -1,0 +1,1 @@
+"""What is looked at when: one queue of keys, and the workers that reconcile them."""

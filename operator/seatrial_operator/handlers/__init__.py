@@ -1,0 +1,1 @@
+"""Watching the cluster; kopf is imported nowhere else."""

@@ -1,0 +1,1 @@
+"""Prometheus metrics, made from the API's table. A process exports those of the modules that it imports."""

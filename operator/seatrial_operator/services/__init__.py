@@ -1,0 +1,1 @@
+"""Services: observe, plan, apply, one status write, events."""

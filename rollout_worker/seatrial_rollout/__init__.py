@@ -1,0 +1,1 @@
+"""Rollouts: engines, token-exact sessions, harnesses and trials."""

@@ -1,0 +1,1 @@
+"""Inference engines: one vLLM server each, under a Ray actor."""

@@ -1,0 +1,1 @@
+"""Harbor environments over our sandboxes."""

@@ -1,0 +1,105 @@
+"""Harbor environment `kubernetes`: a task in a sandbox pod that was claimed for it."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, override
+
+from harbor.environments.capabilities import EnvironmentCapabilities
+
+from seatrial_api.errors import InvalidInputError
+from seatrial_rollout.environment.changed_files import ChangedFile, changed_files
+from seatrial_rollout.environment.harbor_base import SandboxEnvironment
+from seatrial_rollout.environment.remote import RemoteSandbox
+from seatrial_rollout.environment.source import SandboxSource
+
+
+class KubernetesEnvironment(SandboxEnvironment[RemoteSandbox]):
+    """Runs a task in a pod of a world; use it from Harbor by its import path.
+
+    The pod is warm already and has the world's image; what a task adds to it is uploaded. Its MCP servers are those
+    that the world's sandboxes have, over stdio or HTTP whatever the task says; one of stdio that they lack is refused.
+    """
+
+    def __init__(
+        self, *args: Any, source: str, world: str, source_config: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        """Take Harbor's arguments.
+
+        Args:
+            args: Harbor's.
+            source: Import path, `module:name`, of what makes a `SandboxSource`.
+            world: Name of the WorldImage whose sandboxes hold the task.
+            source_config: Keyword arguments that it is called with.
+            kwargs: Harbor's.
+
+        Raises:
+            InvalidInputError: If there is no such source.
+        """
+        self._source = _source(source, source_config or {})
+        self._world = world
+        super().__init__(*args, **kwargs)
+
+    @staticmethod
+    @override
+    def type() -> str:
+        return "kubernetes"
+
+    @property
+    @override
+    def capabilities(self) -> EnvironmentCapabilities:
+        return EnvironmentCapabilities(disable_internet=True)
+
+    @override
+    async def open_sandbox(self) -> RemoteSandbox:
+        sandbox = await RemoteSandbox.claim(self._source, self._world, self.session_id)
+        try:
+            self._check(sandbox)
+        except BaseException:
+            await sandbox.stop()
+            raise
+        return sandbox
+
+    def has_server(self, name: str) -> bool:
+        """Whether the sandbox has an MCP server of this name, whatever it speaks."""
+        return name in self.sandbox.facts.mcp_servers
+
+    async def why_lost(self) -> str:
+        """Why the sandbox is gone; empty if it is not, or nobody knows."""
+        return "" if self._sandbox is None else await self._sandbox.why_lost()
+
+    async def changed_files(self) -> list[ChangedFile]:
+        """What the agent changed in the workdir since the task's files were in place, in phase Verify."""
+        return await changed_files(self.sandbox.client, self._workdir)
+
+    @override
+    def _validate_definition(self) -> None:
+        """Which servers there are is known once there is a sandbox."""
+
+    def _check(self, sandbox: RemoteSandbox) -> None:
+        """Refuse a task that the world's sandboxes cannot hold.
+
+        Raises:
+            InvalidInputError: If the workdir or an MCP server is another than the task's.
+        """
+        facts = sandbox.facts
+        if facts.workdir != self._workdir:
+            raise InvalidInputError(
+                f"task {self.environment_name} has workdir {self._workdir}, sandboxes of world {self._world!r} have"
+                f" {facts.workdir}"
+            )
+        wanted = {config.name for config in self.task_env_config.mcp_servers if config.transport == "stdio"}
+        if missing := sorted(wanted.difference(facts.mcp_servers)):
+            raise InvalidInputError(
+                f"task {self.environment_name} wants MCP servers {', '.join(missing)}, which sandboxes of world"
+                f" {self._world!r} do not have: {', '.join(sorted(facts.mcp_servers)) or 'none'}"
+            )
+
+
+def _source(path: str, config: Mapping[str, Any]) -> SandboxSource:
+    module, _, name = path.partition(":")
+    try:
+        make = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidInputError(f"source is {path!r}, which cannot be imported: {error}") from error
+    source: SandboxSource = make(**config)
+    return source

@@ -1,0 +1,1 @@
+"""Agent loops around the model."""

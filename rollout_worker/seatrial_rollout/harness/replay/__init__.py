@@ -1,0 +1,1 @@
+"""How a trial goes on when its sandbox dies: the journal of its tool calls, and who makes them again."""

@@ -1,0 +1,95 @@
+"""Every tool of a trial under the name that the model knows it by, and the answers it gets."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from mcp_types import CallToolResult, Tool
+
+from seatrial_api.clock import SYSTEM_CLOCK
+from seatrial_api.errors import InvalidInputError
+from seatrial_api.sandboxes import GATEWAY_SERVER
+from seatrial_api.spec.harness import ToolResultLimit
+from seatrial_api.trajectory import ToolCall
+from seatrial_rollout.harness.tool_result import result_text
+from seatrial_rollout.harness.tool_schema import ToolParameters, open_envelope
+from seatrial_rollout.harness.tool_server import ToolServer
+from seatrial_rollout.tito.parsed import ParsedCall
+from seatrial_rollout.tito.template import ToolSchema
+
+type MakeCall = Callable[[ToolServer, Tool, dict[str, Any], float], Awaitable[CallToolResult]]
+"""Makes a call of a server's tool within some seconds, as `ToolServer.call` does."""
+
+
+@dataclass(frozen=True, slots=True)
+class _OfferedTool:
+    server: ToolServer
+    tool: Tool
+    parameters: ToolParameters
+
+
+class Toolbox:
+    """The tools of all servers, named `{server}_{tool}`; a gateway has named its own so already."""
+
+    def __init__(
+        self, servers: Iterable[ToolServer], limit: ToolResultLimit, make_call: MakeCall = ToolServer.call
+    ) -> None:
+        self._limit = limit
+        self._make_call = make_call
+        self._tools: dict[str, _OfferedTool] = {}
+        for server in servers:
+            for tool in server.tools:
+                name = tool.name if server.name == GATEWAY_SERVER else f"{server.name}_{tool.name}"
+                if name in self._tools:
+                    raise InvalidInputError(f"two MCP servers offer a tool that the model would know as {name}")
+                self._tools[name] = _OfferedTool(server, tool, open_envelope(tool.input_schema))
+
+    def schemas(self) -> list[ToolSchema]:
+        """The tools as chat templates read them."""
+        return [
+            {
+                "type": "function",
+                "function": {
+                    "name": name,
+                    "description": offered.tool.description or "",
+                    "parameters": offered.parameters.schema,
+                },
+            }
+            for name, offered in self._tools.items()
+        ]
+
+    async def call(self, call: ParsedCall, seconds: float) -> ToolCall:
+        """Make a call that the model asked for; what the model got wrong comes back as an answer that teaches.
+
+        Raises:
+            TimeoutError: No answer within `seconds`.
+            HarnessError: The tool's server, or the sandbox around it, cannot be used any more.
+        """
+        offered = self._tools.get(call.name)
+        if offered is None:
+            return self.failed(call, f"there is no tool {call.name!r}. Tools: {', '.join(self._tools) or 'none'}")
+        if problem := offered.parameters.problem(call.arguments):
+            return self.failed(call, f"{call.name} was not called: {problem}")
+        started = SYSTEM_CLOCK.now()
+        arguments = offered.parameters.wrap(call.arguments)
+        result = await self._make_call(offered.server, offered.tool, arguments, seconds)
+        return ToolCall(
+            server=offered.server.name,
+            tool=offered.tool.name,
+            arguments=call.arguments_text,
+            result=result_text(result, self._limit),
+            is_error=bool(result.is_error),
+            duration_seconds=SYSTEM_CLOCK.now() - started,
+        )
+
+    def failed(self, call: ParsedCall, reason: str, duration_seconds: float = 0.0) -> ToolCall:
+        """A call that was not made, or not to its end, with the reason as its answer."""
+        offered = self._tools.get(call.name)
+        return ToolCall(
+            server="" if offered is None else offered.server.name,
+            tool=call.name if offered is None else offered.tool.name,
+            arguments=call.arguments_text,
+            result=f"Error: {reason}",
+            is_error=True,
+            duration_seconds=duration_seconds,
+        )

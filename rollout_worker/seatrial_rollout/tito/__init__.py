@@ -1,0 +1,1 @@
+"""Token in, token out: what the engine produced is never re-tokenised."""

@@ -1,0 +1,1 @@
+"""One trial: a task, a sandbox, an agent, a verdict."""

@@ -1,0 +1,1 @@
+"""What the files of a sandbox are: remembered, packed, put back, compared and judged."""

@@ -1,0 +1,1 @@
+"""The training loop: driver, scheduling, algorithms, policy backends and storage."""

@@ -1,0 +1,1 @@
+"""The training algorithm as pure functions: rewards to advantages, weights and token losses."""

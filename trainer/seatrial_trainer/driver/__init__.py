@@ -1,0 +1,1 @@
+"""The driver: runs the stages of one segment and tells what it does."""

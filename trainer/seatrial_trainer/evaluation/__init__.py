@@ -1,0 +1,1 @@
+"""Measuring a policy: unbiased estimates with intervals that respect the clustering by task."""

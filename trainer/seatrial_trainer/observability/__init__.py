@@ -1,0 +1,1 @@
+"""What a person and a monitoring system see of a run."""

@@ -1,0 +1,1 @@
+"""Run storage: what survives the driver."""

@@ -1,0 +1,1 @@
+"""Weight synchronisation: how a new policy version reaches the engines."""
