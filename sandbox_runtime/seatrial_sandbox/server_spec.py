@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 OUR_SERVERS = "seatrial-mcp"
 """Command whose servers are served without a process of their own."""
 
+SERVER_KEY = "seatrial-server"
+"""Metadata of a call that begins a session, with the server's name."""
+
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """Longest message of an MCP session; a peer that sends more is cut off."""
 

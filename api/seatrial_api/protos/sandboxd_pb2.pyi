@@ -1136,24 +1136,18 @@ Global___AuditSummary: _TypeAlias = AuditSummary  # noqa: Y015
 class ConnectRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    SERVER_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
-    server: _builtins.str
-    """Name of the MCP server; first of all."""
     message: _builtins.bytes
     def __init__(
         self,
         *,
-        server: _builtins.str = ...,
         message: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "message", b"message", "server", b"server"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "message", b"message", "server", b"server"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["server", "message"]  # noqa: Y015
-    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ConnectRequest: _TypeAlias = ConnectRequest  # noqa: Y015
 

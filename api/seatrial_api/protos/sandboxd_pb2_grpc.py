@@ -170,7 +170,8 @@ class SandboxdServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Connect(self, request_iterator, context):
-        """A session with an MCP server of the sandbox: JSON-RPC messages, one a frame.
+        """A session with an MCP server of the sandbox, which the metadata `seatrial-server` names: JSON-RPC messages, one a
+        frame. Initial metadata tells that it is open; what is sent before that may hide why it was refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -57,7 +57,9 @@ class SandboxdStub:
     Audit: _grpc.UnaryStreamMultiCallable[_sandboxd_pb2.AuditRequest, _sandboxd_pb2.AuditResponse]
     """What is remarkable in what the agent wrote. The last response is the summary."""
     Connect: _grpc.StreamStreamMultiCallable[_sandboxd_pb2.ConnectRequest, _sandboxd_pb2.ConnectResponse]
-    """A session with an MCP server of the sandbox: JSON-RPC messages, one a frame."""
+    """A session with an MCP server of the sandbox, which the metadata `seatrial-server` names: JSON-RPC messages, one a
+    frame. Initial metadata tells that it is open; what is sent before that may hide why it was refused.
+    """
     Listen: _grpc.StreamStreamMultiCallable[_sandboxd_pb2.ListenRequest, _sandboxd_pb2.ListenResponse]
     """A port on the sandbox's own loopback, whose connections the caller serves. It closes with
     the call. The first response tells its number.
@@ -87,7 +89,9 @@ class SandboxdAsyncStub(SandboxdStub):
     Audit: _aio.UnaryStreamMultiCallable[_sandboxd_pb2.AuditRequest, _sandboxd_pb2.AuditResponse]  # type: ignore[assignment]
     """What is remarkable in what the agent wrote. The last response is the summary."""
     Connect: _aio.StreamStreamMultiCallable[_sandboxd_pb2.ConnectRequest, _sandboxd_pb2.ConnectResponse]  # type: ignore[assignment]
-    """A session with an MCP server of the sandbox: JSON-RPC messages, one a frame."""
+    """A session with an MCP server of the sandbox, which the metadata `seatrial-server` names: JSON-RPC messages, one a
+    frame. Initial metadata tells that it is open; what is sent before that may hide why it was refused.
+    """
     Listen: _aio.StreamStreamMultiCallable[_sandboxd_pb2.ListenRequest, _sandboxd_pb2.ListenResponse]  # type: ignore[assignment]
     """A port on the sandbox's own loopback, whose connections the caller serves. It closes with
     the call. The first response tells its number.
@@ -180,7 +184,9 @@ class SandboxdServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_sandboxd_pb2.ConnectRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_sandboxd_pb2.ConnectResponse], _abc.AsyncIterator[_sandboxd_pb2.ConnectResponse]]:
-        """A session with an MCP server of the sandbox: JSON-RPC messages, one a frame."""
+        """A session with an MCP server of the sandbox, which the metadata `seatrial-server` names: JSON-RPC messages, one a
+        frame. Initial metadata tells that it is open; what is sent before that may hide why it was refused.
+        """
 
     @_abc_1.abstractmethod
     def Listen(

@@ -26,6 +26,7 @@ from seatrial_rollout.environment.listening import serving
 from seatrial_rollout.environment.loopback import Serve
 from seatrial_rollout.environment.relay import relayed
 from seatrial_sandbox.errors import SandboxDataError, SandboxDiedError, SandboxStateError
+from seatrial_sandbox.server_spec import SERVER_KEY
 from seatrial_sandbox.transport import Streams
 
 if TYPE_CHECKING:
@@ -261,9 +262,9 @@ class SandboxdClient:
             SandboxDiedError: If the sandbox does not answer.
         """
         with translated(f"connecting to MCP server {server!r}"):
-            call = self._stub.Connect(metadata=self._shown, timeout=_SESSION_SECONDS)
+            named = (*self._shown, (SERVER_KEY, server))
+            call = self._stub.Connect(metadata=named, timeout=_SESSION_SECONDS)
             try:
-                await call.write(pb.ConnectRequest(server=server))
                 opened = await call.initial_metadata()
                 if not dict(opened or ()):
                     await call.read()  # raises what ended it

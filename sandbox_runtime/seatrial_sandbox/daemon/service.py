@@ -15,7 +15,7 @@ from seatrial_sandbox.daemon.admission import Context, Gate, admitted
 from seatrial_sandbox.daemon.downloads import offer_tree, send_archive, send_file
 from seatrial_sandbox.daemon.inspection import diff, examine
 from seatrial_sandbox.daemon.listening import listen
-from seatrial_sandbox.daemon.sessions import relay
+from seatrial_sandbox.daemon.sessions import relay, server_of
 from seatrial_sandbox.daemon.uploads import deliver
 from seatrial_sandbox.streaming import Stream
 
@@ -143,8 +143,7 @@ class Service(SandboxdServicer):
     @override
     @admitted(Method.CONNECT)
     async def Connect(self, requests: AsyncIterator[pb.ConnectRequest], context: Context) -> None:  # type: ignore[override]  # it streams by writing
-        first = await anext(requests, pb.ConnectRequest())
-        await relay(await self.gate.sandbox.connect(first.server), requests, context)
+        await relay(await self.gate.sandbox.connect(server_of(context)), requests, context)
 
     @override
     @admitted(Method.LISTEN)

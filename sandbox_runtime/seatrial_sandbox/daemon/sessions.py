@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 from seatrial_api.protos import sandboxd_pb2 as pb
 from seatrial_sandbox.daemon.admission import Context
+from seatrial_sandbox.server_spec import SERVER_KEY
 
 OPEN_KEY = "seatrial-session"
 """Metadata that tells a caller that the session is open."""
@@ -12,6 +13,11 @@ OPEN_KEY = "seatrial-session"
 
 class _SessionOverError(Exception):
     """One side has hung up."""
+
+
+def server_of(context: Context) -> str:
+    """The server that a call names; empty if it names none."""
+    return next((str(value) for key, value in context.invocation_metadata() or () if key == SERVER_KEY), "")
 
 
 async def relay(

@@ -82,12 +82,20 @@ def test_an_operator_killed_after_every_write_ends_where_one_that_lives_ends(
         kuberay.kubectl("wait", "--for=delete", "rayjobs", f"--selector={RUN_LABEL}={name}", f"--namespace={NAMESPACE}")
     finally:
         operator.end()
-    assert len(operator.kills) > 20
-    assert {step.split()[0] for step in operator.kills} == {"POST", "PATCH", "DELETE"}
+    about_objects = [_verb_and_kind(step) for step in operator.kills if not step.endswith("/status")]
+    made, taken_away = ["POST rayjobs", "POST secrets"], ["DELETE secrets", "DELETE rayjobs"]
+    assert about_objects[:10] == [*made, *taken_away, *made, *taken_away, *made]
+    # How many there are depends on what one look at the driver finds; each segment begins and ends in the status.
+    assert len(operator.kills) - len(about_objects) >= 6
     assert attempts(ray, name) == ["s0-a0", "s1-a0", "s2-a0"]
     assert belongings(kuberay, name) == [f"rolloutpool.seatrial.dev/{name}"]
     assert [row["result"] for row in get(kuberay, f"rl/{name}")["status"]["stages"]] == ["Passed"] * 5
     assert ray.clashes == []
+
+
+def _verb_and_kind(step: str) -> str:
+    verb, path = step.split()
+    return f"{verb} {path.split('/namespaces/')[1].split('/')[1]}"
 
 
 def free_lease(cluster: Cluster) -> None:

@@ -117,6 +117,16 @@ async def test_a_token_replayed_elsewhere_or_later_is_refused(
     await client.close()
 
 
+async def test_a_session_that_is_refused_always_tells_why(daemon: Daemon) -> None:
+    """The refusal must not lose a race against what the client sends."""
+    client = SandboxdClient(daemon.address, lambda _: "x.y.z")
+    for _ in range(200):
+        with pytest.raises(SandboxAccessError):
+            async with client.connect("code"):
+                pass
+    await client.close()
+
+
 async def _ignore(_data: bytes, _is_stderr: bool) -> None:
     return
 

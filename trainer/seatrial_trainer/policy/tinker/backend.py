@@ -57,7 +57,11 @@ class TinkerBackend(ScoringBackend):
         self._base_model, self._rank, self._seed = source.repo, lora.rank, setup.seed
         with asking(f"open a session to train {source.repo}"):
             self._service = tinker.ServiceClient()
-            self._policy = self._untrained()
+            try:
+                self._policy = self._untrained()
+            except BaseException:  # or its session is kept alive for as long as this process is
+                self._service.close("errored").result()
+                raise
         self._reference: Any = None
         self._num_saved = 0
         self._is_finite = True
