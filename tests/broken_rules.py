@@ -94,6 +94,21 @@ RUN_CASES: list[tuple[dict[str, Any], str, str]] = [
         "compaction is what mini-swe-agent cannot do",
     ),
     (
+        {"spec__harness": {"name": "opencode", "limits": {"tools": [{"tool": "*", "maxCalls": 5}]}}},
+        ".spec.harness.limits.tools",
+        "budgets of tools are what opencode cannot keep",
+    ),
+    (
+        {"spec__harness__limits": {"tools": [{"tool": "office_*"}]}},
+        ".spec.harness.limits.tools[0]",
+        "a budget of office_* limits nothing",
+    ),
+    (
+        {"spec__harness__limits": {"tools": [{"tool": "office_*", "timeoutSeconds": 900}]}},
+        ".spec.harness.limits.tools",
+        "unless it is below toolCallTimeoutSeconds 600",
+    ),
+    (
         {"spec__harness__sampling": {"temperature": 0.7}},
         ".spec.harness.sampling",
         "temperature 1 and topP 1, not 0.7 and 1",

@@ -28,10 +28,34 @@ class ToolResultLimit(RuledModel):
     """Characters kept from the end."""
 
 
+class ToolBudget(RuledModel):
+    """What one tool may do in a trial."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.maxCalls) || has(self.timeoutSeconds)",
+            "a budget of {self.tool} limits nothing; set maxCalls, timeoutSeconds or both",
+        ),
+    )
+
+    tool: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.*?-]+$", max_length=128)]
+    """Name of the tool as the model knows it, `{server}_{tool}`; `*` and `?` match any letters."""
+    max_calls: NonNegative | None = None
+    """Calls in one trial, of each tool that matches; a further one is answered with what is left."""
+    timeout_seconds: Seconds | None = None
+    """Time of one call; one that takes longer is given up, and the model is told."""
+
+
 class HarnessLimits(RuledModel):
     """Budgets and timeouts of one trial."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.tools.all(t, !has(t.timeoutSeconds) || t.timeoutSeconds < self.toolCallTimeoutSeconds)",
+            "a tool's timeoutSeconds has no effect unless it is below toolCallTimeoutSeconds "
+            "{self.toolCallTimeoutSeconds}, at which a call is a fault of its server; lower it, or raise the latter",
+            ".tools",
+        ),
         Rule(
             "self.agentTimeoutSeconds <= self.wallTimeoutSeconds",
             "wallTimeoutSeconds {self.wallTimeoutSeconds} ends a trial before its agentTimeoutSeconds "
@@ -51,7 +75,9 @@ class HarnessLimits(RuledModel):
     setup_timeout_seconds: Seconds = 1200.0
     """Time to a sandbox whose tools answer."""
     tool_call_timeout_seconds: Seconds = 600.0
-    """Time of one tool call."""
+    """Time of one tool call; one that takes longer is an infrastructure outcome."""
+    tools: list[ToolBudget] = Field(default_factory=list, max_length=64)
+    """Budgets of single tools; the first whose `tool` matches a name holds."""
     engine_call_timeout_seconds: Seconds = 1800.0
     """Time of one engine call."""
     verifier_timeout_seconds: Seconds = 600.0
@@ -93,6 +119,9 @@ PROGRAM_HARNESSES = ("opencode", "mini-swe-agent", "codex", "claude-code")
 
 HARNESS_PATTERN = rf"^({'|'.join(BUILT_IN_HARNESSES)}|[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*)$"
 
+_OWN_TOOLS_PATTERN = "^(archipelago|.+:.+)$"
+"""Harnesses that may be ours, with the task's tools."""
+
 HarnessName = Annotated[str, Field(min_length=1, max_length=256)]
 """A harness of ours, or `module:Class`."""
 
@@ -112,6 +141,12 @@ class HarnessSpec(RuledModel):
             "training needs temperature 1 and topP 1, not {self.sampling.temperature} and {self.sampling.topP}: the "
             "loss takes the engine's logprobs as the policy's own; sample otherwise in Evaluate stages only",
             ".sampling",
+        ),
+        Rule(
+            f"self.limits.tools.size() == 0 || self.name.matches('{_OWN_TOOLS_PATTERN}')",
+            "budgets of tools are what {self.name} cannot keep, whose tools are its own; remove them, or choose "
+            "archipelago",
+            ".limits.tools",
         ),
         Rule(
             f"!self.compaction || self.name.matches('^({'|'.join(COMPACTING_HARNESSES)})$')",

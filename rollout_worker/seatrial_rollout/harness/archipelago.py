@@ -19,6 +19,7 @@ from seatrial_rollout.harness.record import HarnessRecord
 from seatrial_rollout.harness.replay.lifeline import Lifeline, ReplayLimits, Restorable
 from seatrial_rollout.harness.rollout_details import rollout_details
 from seatrial_rollout.harness.setting import current_setting
+from seatrial_rollout.harness.tool_budgets import ToolBudgets
 from seatrial_rollout.harness.tool_server import Endpoint, Offer, ToolServer, await_offers, running
 from seatrial_rollout.harness.toolbox import Toolbox
 from seatrial_rollout.tito.session import Session
@@ -147,9 +148,11 @@ class Archipelago(BaseAgent):  # type: ignore[misc]  # Harbor is untyped here
 
     async def _work(self, instruction: str, environment: BaseEnvironment) -> None:
         limits = self._setting.request.harness.limits
-        async with running(self._offers) as servers:
+        budgets = ToolBudgets(limits.tools)
+        async with running(self._offers, budgets.seconds) as servers:
             self._lifeline = lifeline = self._new_lifeline(environment, servers)
-            toolbox = Toolbox(servers, limits.tool_result, ToolServer.call if lifeline is None else lifeline.call)
+            make_call = ToolServer.call if lifeline is None else lifeline.call
+            toolbox = Toolbox(servers, limits.tool_result, make_call, budgets)
             self._loop = ReActLoop(self._session, toolbox, limits, self._setting.clock, max_steps=self.max_steps)
             self._ending = await self._loop.run(self._opening(instruction))
             if lifeline is None:

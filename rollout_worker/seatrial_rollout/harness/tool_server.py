@@ -1,15 +1,16 @@
 """The MCP servers of a trial: found ready, called, reconnected once, given up with a named fault."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from mcp_types import CallToolResult, Tool
+from mcp_types import CallToolResult, TextContent, Tool
 
 from seatrial_api.clock import Deadline
 from seatrial_api.errors import SeatrialError, TransientError
+from seatrial_api.sandboxes import GATEWAY_SERVER
 from seatrial_rollout.harness.errors import CallLostError, SandboxFailedError, ToolServerError
 from seatrial_rollout.harness.mcp_connection import McpConnection, ProtocolBrokenError, SessionDiedError
 from seatrial_rollout.harness.watched_transport import OpenTransport
@@ -19,6 +20,9 @@ _ATTEMPT_SECONDS = 60.0
 _CONNECT_SECONDS = 30.0
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 5.0
+
+type ToolSeconds = Callable[[str], float | None]
+"""Time that a call of a tool may take, by the name that the model knows it by; none if it has no limit of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +48,10 @@ class Offer:
 class ToolServer:
     """One MCP server while the agent runs: connected at the first call, and connected anew at most once."""
 
-    def __init__(self, offer: Offer, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, offer: Offer, tasks: asyncio.TaskGroup, tool_seconds: ToolSeconds = lambda _name: None) -> None:
         self._offer = offer
         self._tasks = tasks
+        self._tool_seconds = tool_seconds
         self._connection: McpConnection | None = None
         self._has_reconnected = False
 
@@ -70,8 +75,12 @@ class ToolServer:
         """Whether it dies with the sandbox."""
         return self._offer.endpoint.is_in_sandbox
 
+    def shown_name(self, tool: Tool) -> str:
+        """The name that the model knows a tool by: `{server}_{tool}`; a gateway has named its own so already."""
+        return tool.name if self.name == GATEWAY_SERVER else f"{self.name}_{tool.name}"
+
     async def call(self, tool: Tool, arguments: dict[str, Any], seconds: float) -> CallToolResult:
-        """Call a tool.
+        """Call a tool, and answer for it when a time that it has of its own is over.
 
         A call that cannot have left, because the session had ended before, is sent over a new one. A call that was
         under way when the session died is sent again only if the tool says that it may be; otherwise nobody knows
@@ -83,6 +92,17 @@ class ToolServer:
             ToolServerError: The session died beyond repair, or the server broke the protocol.
             SandboxFailedError: The whole sandbox is gone.
         """
+        name = self.shown_name(tool)
+        own = self._tool_seconds(name)
+        if own is None or own >= seconds:
+            return await self._call(tool, arguments, seconds)
+        try:
+            return await self._call(tool, arguments, own)
+        except TimeoutError:
+            text = f"no answer within {own:g} s, the most that a call of {name} may take; it was given up"
+            return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
+
+    async def _call(self, tool: Tool, arguments: dict[str, Any], seconds: float) -> CallToolResult:
         connection = await self._living_connection()
         try:
             return await connection.call(tool.name, arguments, seconds)
@@ -140,10 +160,12 @@ def may_repeat(tool: Tool) -> bool:
 
 
 @asynccontextmanager
-async def running(offers: Iterable[Offer]) -> AsyncIterator[list[ToolServer]]:
+async def running(
+    offers: Iterable[Offer], tool_seconds: ToolSeconds = lambda _name: None
+) -> AsyncIterator[list[ToolServer]]:
     """The servers behind `offers`, until the block ends."""
     async with _tasks() as tasks:
-        servers = [ToolServer(offer, tasks) for offer in offers]
+        servers = [ToolServer(offer, tasks, tool_seconds) for offer in offers]
         try:
             yield servers
         finally:

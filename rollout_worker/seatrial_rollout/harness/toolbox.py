@@ -8,9 +8,9 @@ from mcp_types import CallToolResult, Tool
 
 from seatrial_api.clock import SYSTEM_CLOCK
 from seatrial_api.errors import InvalidInputError
-from seatrial_api.sandboxes import GATEWAY_SERVER
 from seatrial_api.spec.harness import ToolResultLimit
 from seatrial_api.trajectory import ToolCall
+from seatrial_rollout.harness.tool_budgets import ToolBudgets
 from seatrial_rollout.harness.tool_result import result_text
 from seatrial_rollout.harness.tool_schema import ToolParameters, open_envelope
 from seatrial_rollout.harness.tool_server import ToolServer
@@ -29,17 +29,22 @@ class _OfferedTool:
 
 
 class Toolbox:
-    """The tools of all servers, named `{server}_{tool}`; a gateway has named its own so already."""
+    """The tools of all servers."""
 
     def __init__(
-        self, servers: Iterable[ToolServer], limit: ToolResultLimit, make_call: MakeCall = ToolServer.call
+        self,
+        servers: Iterable[ToolServer],
+        limit: ToolResultLimit,
+        make_call: MakeCall = ToolServer.call,
+        budgets: ToolBudgets | None = None,
     ) -> None:
         self._limit = limit
         self._make_call = make_call
+        self._budgets = budgets or ToolBudgets()
         self._tools: dict[str, _OfferedTool] = {}
         for server in servers:
             for tool in server.tools:
-                name = tool.name if server.name == GATEWAY_SERVER else f"{server.name}_{tool.name}"
+                name = server.shown_name(tool)
                 if name in self._tools:
                     raise InvalidInputError(f"two MCP servers offer a tool that the model would know as {name}")
                 self._tools[name] = _OfferedTool(server, tool, open_envelope(tool.input_schema))
@@ -70,6 +75,9 @@ class Toolbox:
             return self.failed(call, f"there is no tool {call.name!r}. Tools: {', '.join(self._tools) or 'none'}")
         if problem := offered.parameters.problem(call.arguments):
             return self.failed(call, f"{call.name} was not called: {problem}")
+        if refusal := self._budgets.refusal(call.name, self._tools):
+            return self.failed(call, refusal)
+        self._budgets.spend(call.name)
         started = SYSTEM_CLOCK.now()
         arguments = offered.parameters.wrap(call.arguments)
         result = await self._make_call(offered.server, offered.tool, arguments, seconds)

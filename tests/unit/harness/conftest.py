@@ -1,5 +1,6 @@
 """A model folder, and trials of the archipelago harness against real MCP servers in memory."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -36,5 +37,18 @@ def office() -> MCPServer:
     @server.tool()
     def print_text(length: int) -> str:
         return "a" * (length // 2) + "z" * (length - length // 2)
+
+    return server
+
+
+@pytest.fixture
+def hanging() -> MCPServer:
+    """A server that never answers."""
+    server = MCPServer("slow")
+
+    @server.tool()
+    async def hang() -> str:
+        await asyncio.Event().wait()
+        return "never"
 
     return server

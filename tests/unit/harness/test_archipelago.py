@@ -220,18 +220,6 @@ async def test_time_that_an_engine_waited_is_not_charged(harness: Harness) -> No
     assert record.charged_seconds < 0.3 <= record.turns[0].engine_seconds
 
 
-@pytest.fixture
-def hanging() -> MCPServer:
-    server = MCPServer("slow")
-
-    @server.tool()
-    async def hang() -> str:
-        await asyncio.Event().wait()
-        return "never"
-
-    return server
-
-
 async def test_a_tool_that_hangs_beyond_its_timeout_is_a_fault_of_its_server(
     harness: Harness, hanging: MCPServer
 ) -> None:
