@@ -1,22 +1,29 @@
-"""MCP server `slides`: read, write and edit PowerPoint decks.
+"""MCP server `slides`: read, write and edit PowerPoint decks, by the numbers of slides and shapes."""
 
-Slides count from 1, as people do; shapes of a slide count from 0, as read_slide shows them.
-"""
-
-from io import BytesIO
 from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver.exceptions import ToolError
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from seatrial_sandbox.markup import table_text
-from seatrial_sandbox.office_files import new_file, read_package, replace_file, understood
+from seatrial_sandbox.deck_files import (
+    ENDINGS,
+    SlideContent,
+    append_slide,
+    open_deck,
+    paragraphs_of,
+    remove_slide,
+    reorder_slide,
+    save_deck,
+    shape_of,
+    shown,
+    slide_of,
+    title_of,
+)
+from seatrial_sandbox.office_files import new_file, understood
 from seatrial_sandbox.pictures import read_picture
 from seatrial_sandbox.tool_server import ToolServer
 from seatrial_sandbox.workspace import Workspace
 
-_ENDINGS = (".pptx",)
-_TITLE_AND_CONTENT, _TITLE_ONLY = 1, 5
 _MAX_SLIDES = 500
 
 _File = Annotated[str, Field(description="PowerPoint deck (.pptx), relative to the workspace.")]
@@ -28,14 +35,6 @@ _Rows = Annotated[list[list[str]], Field(description="Rows of texts; the first o
 _Kind = Annotated[Literal["bar", "column", "line", "pie"], Field(description="Kind of chart.")]
 
 
-class SlideContent(BaseModel):
-    """A slide to be made."""
-
-    title: str = Field(description="Title of the slide.")
-    bullets: list[str] = Field(default=[], description="Points; two spaces before one put it a level deeper.")
-    notes: str = Field(default="", description="Notes of the speaker.")
-
-
 class SlidesTools:
     """The tools of the server."""
 
@@ -45,12 +44,12 @@ class SlidesTools:
     def list_slides(self, path: _File) -> str:
         """List the slides of a deck with their titles."""
         slides = self._open(path).slides
-        return "\n".join(f"{number} {_title(slide)}" for number, slide in enumerate(slides, 1)) or "no slides"
+        return "\n".join(f"{number} {title_of(slide)}" for number, slide in enumerate(slides, 1)) or "no slides"
 
     def read_slide(self, path: _File, slide: _Slide) -> str:
         """Read a slide: its shapes with their numbers and texts, tables with their columns, and the notes."""
-        found = self._slide(self._open(path), slide)
-        lines = [_shape_text(number, shape) for number, shape in enumerate(found.shapes)]
+        found = slide_of(self._open(path), slide)
+        lines = [shown(number, shape) for number, shape in enumerate(found.shapes)]
         if found.has_notes_slide and found.notes_slide.notes_text_frame is not None:
             lines.append(f"notes: {found.notes_slide.notes_text_frame.text}")
         return "\n".join(lines) or "the slide is empty"
@@ -62,7 +61,7 @@ class SlidesTools:
         found = []
         for number, slide in enumerate(self._open(path).slides, 1):
             for index, shape in enumerate(slide.shapes):
-                text = _shape_text(index, shape)
+                text = shown(index, shape)
                 if query.lower() in text.lower():
                     found.append(f"slide {number}, shape {text}")
         return "\n".join(found) or f"nothing matches {query!r}"
@@ -75,11 +74,11 @@ class SlidesTools:
         """Write a new deck, or replace one."""
         from pptx import Presentation  # noqa: PLC0415  a tenth of a second
 
-        file = new_file(self._workspace, path, _ENDINGS)
+        file = new_file(self._workspace, path, ENDINGS)
         deck = Presentation()
         for content in slides:
-            _add_slide(deck, content)
-        _save(deck, file)
+            append_slide(deck, content)
+        save_deck(deck, file)
         return f"wrote {path} with {len(slides)} slides"
 
     def add_slide(
@@ -95,20 +94,17 @@ class SlidesTools:
         count = len(deck.slides)
         if position is not None and position > count + 1:
             raise ToolError(f"position is {position}, but the deck has {count} slides; the next one is {count + 1}")
-        _add_slide(deck, SlideContent(title=title, bullets=bullets, notes=notes))
+        append_slide(deck, SlideContent(title=title, bullets=bullets, notes=notes))
         if position is not None:
-            _move(deck, count, position - 1)
+            reorder_slide(deck, count, position - 1)
         self._save(deck, path)
         return f"added slide {position or count + 1} of {count + 1}"
 
     def delete_slide(self, path: _File, slide: _Slide) -> str:
         """Take a slide out; those after it move up."""
         deck = self._open(path)
-        self._slide(deck, slide)
-        entries = deck.slides._sldIdLst  # noqa: SLF001  python-pptx cannot delete
-        entry = entries[slide - 1]
-        deck.part.drop_rel(entry.rId)
-        entries.remove(entry)
+        slide_of(deck, slide)
+        remove_slide(deck, slide - 1)
         self._save(deck, path)
         return f"deleted slide {slide}; {len(deck.slides)} are left"
 
@@ -118,8 +114,8 @@ class SlidesTools:
         """Put a slide at another place."""
         deck = self._open(path)
         for number in (slide, to):
-            self._slide(deck, number)
-        _move(deck, slide - 1, to - 1)
+            slide_of(deck, number)
+        reorder_slide(deck, slide - 1, to - 1)
         self._save(deck, path)
         return f"slide {slide} is slide {to} now"
 
@@ -132,7 +128,7 @@ class SlidesTools:
     ) -> str:
         """Change the text of a shape."""
         deck = self._open(path)
-        found = self._shape(deck, slide, shape)
+        found = shape_of(deck, slide, shape)
         if not found.has_text_frame:
             raise ToolError(f"shape {shape} of slide {slide} holds no text; read_slide shows which do")
         before = found.text_frame.text
@@ -149,7 +145,7 @@ class SlidesTools:
         """Replace a text wherever it stands on the slides; how it looks stays."""
         deck = self._open(path)
         count = 0
-        for paragraph in _paragraphs(deck):
+        for paragraph in paragraphs_of(deck):
             for run in paragraph.runs:
                 count += run.text.count(old)
                 run.text = run.text.replace(old, new)
@@ -168,7 +164,7 @@ class SlidesTools:
     ) -> str:
         """Change one cell of a table."""
         deck = self._open(path)
-        found = self._shape(deck, slide, shape)
+        found = shape_of(deck, slide, shape)
         if not found.has_table:
             raise ToolError(f"shape {shape} of slide {slide} is no table; read_slide shows which are")
         row, column = (int(part[1:]) for part in cell.split("."))
@@ -189,7 +185,7 @@ class SlidesTools:
         if not width or any(len(row) != width for row in rows):
             raise ToolError("the rows are not equally long; give every row as many texts as the header has")
         box = (Inches(0.7), Inches(1.8), Inches(8.6), Inches(0.4 * len(rows)))
-        table = self._slide(deck, slide).shapes.add_table(len(rows), width, *box).table
+        table = slide_of(deck, slide).shapes.add_table(len(rows), width, *box).table
         for row, values in enumerate(rows):
             for column, value in enumerate(values):
                 table.cell(row, column).text = value
@@ -210,7 +206,7 @@ class SlidesTools:
         from pptx.util import Inches  # noqa: PLC0415
 
         deck = self._open(path)
-        found = self._slide(deck, slide)
+        found = slide_of(deck, slide)
         data: Any = CategoryChartData()  # type: ignore[no-untyped-call]  # python-pptx has few types
         data.categories = categories
         for name, numbers in series.items():
@@ -241,7 +237,7 @@ class SlidesTools:
         from pptx.util import Cm  # noqa: PLC0415  with the library
 
         deck = self._open(path)
-        found = self._slide(deck, slide)
+        found = slide_of(deck, slide)
         data = read_picture(self._workspace, image)
         with understood(image, "a picture"):
             found.shapes.add_picture(data, Cm(2), Cm(5), width=Cm(width_cm))
@@ -253,34 +249,15 @@ class SlidesTools:
     ) -> str:
         """Set the speaker's notes of a slide."""
         deck = self._open(path)
-        self._slide(deck, slide).notes_slide.notes_text_frame.text = text
+        slide_of(deck, slide).notes_slide.notes_text_frame.text = text
         self._save(deck, path)
         return f"set the notes of slide {slide}"
 
     def _open(self, path: str) -> Any:
-        from pptx import Presentation  # noqa: PLC0415  a tenth of a second
-
-        data = read_package(self._workspace, path, _ENDINGS)
-        with understood(path, "a PowerPoint deck"):
-            deck = Presentation(data)
-            len(deck.slides)
-            return deck
+        return open_deck(self._workspace, path)
 
     def _save(self, deck: Any, path: str) -> None:
-        _save(deck, self._workspace.file(path))
-
-    @staticmethod
-    def _slide(deck: Any, number: int) -> Any:
-        count = len(deck.slides)
-        if number > count:
-            raise ToolError(f"there is no slide {number}; the deck has {count}")
-        return deck.slides[number - 1]
-
-    def _shape(self, deck: Any, slide: int, number: int) -> Any:
-        shapes = self._slide(deck, slide).shapes
-        if number >= len(shapes):
-            raise ToolError(f"slide {slide} has {len(shapes)} shapes, counted from 0; read_slide shows them")
-        return shapes[number]
+        save_deck(deck, self._workspace.file(path))
 
 
 def build(workspace: Workspace) -> ToolServer:
@@ -305,61 +282,3 @@ def build(workspace: Workspace) -> ToolServer:
     ):
         server.expose(tool, is_apart=True)
     return server
-
-
-def _title(slide: Any) -> str:
-    title = slide.shapes.title
-    return " ".join(title.text_frame.text.split()) if title is not None else "(no title)"
-
-
-def _shape_text(number: int, shape: Any) -> str:
-    head = f"{number} {shape.name}"
-    if shape.has_text_frame:
-        return f"{head}: {shape.text_frame.text}"
-    if getattr(shape, "has_table", False):
-        return f"{head}:\n{table_text([[cell.text for cell in row.cells] for row in shape.table.rows])}"
-    if getattr(shape, "has_chart", False):
-        rows = [["", *(str(name) for name in shape.chart.plots[0].categories)]]
-        rows += [[series.name, *(f"{value:g}" for value in series.values)] for series in shape.chart.series]
-        return f"{head}:\n{table_text(rows)}"
-    return head
-
-
-def _paragraphs(deck: Any) -> list[Any]:
-    found = []
-    for slide in deck.slides:
-        for shape in slide.shapes:
-            frames = [shape.text_frame] if shape.has_text_frame else []
-            if getattr(shape, "has_table", False):
-                frames += [cell.text_frame for row in shape.table.rows for cell in row.cells]
-            found += [paragraph for frame in frames for paragraph in frame.paragraphs]
-    return found
-
-
-def _add_slide(deck: Any, content: SlideContent) -> None:
-    wanted = _TITLE_AND_CONTENT if content.bullets else _TITLE_ONLY
-    slide = deck.slides.add_slide(deck.slide_layouts[min(wanted, len(deck.slide_layouts) - 1)])
-    if slide.shapes.title is not None:
-        slide.shapes.title.text = content.title
-    bodies = [shape for shape in slide.placeholders if shape.placeholder_format.idx == 1]
-    if content.bullets and bodies:
-        frame = bodies[0].text_frame
-        for index, bullet in enumerate(content.bullets):
-            paragraph = frame.paragraphs[0] if index == 0 else frame.add_paragraph()
-            paragraph.text = bullet.strip()
-            paragraph.level = min((len(bullet) - len(bullet.lstrip())) // 2, 8)
-    if content.notes:
-        slide.notes_slide.notes_text_frame.text = content.notes
-
-
-def _move(deck: Any, index: int, to: int) -> None:
-    entries = deck.slides._sldIdLst  # noqa: SLF001  python-pptx cannot move
-    entry = entries[index]
-    entries.remove(entry)
-    entries.insert(to, entry)
-
-
-def _save(deck: Any, file: Any) -> None:
-    data = BytesIO()
-    deck.save(data)
-    replace_file(file, data.getvalue())
