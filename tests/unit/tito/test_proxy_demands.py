@@ -117,6 +117,18 @@ def test_each_api_demands_in_words_of_its_own(dialect: Dialect, body: Object, de
 
 
 @pytest.mark.parametrize(
+    ("dialect", "body", "only_one"),
+    [
+        (OpenAIChat(), CHAT, {"parallel_tool_calls": False}),
+        (OpenAIResponses(), RESPONSES, {"parallel_tool_calls": False}),
+        (AnthropicMessages(), MESSAGES, {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}),
+    ],
+)
+def test_each_api_asks_for_a_single_call_in_words_of_its_own(dialect: Dialect, body: Object, only_one: Object) -> None:
+    assert (dialect.read(body).is_single_call, dialect.read(body | only_one).is_single_call) == (False, True)
+
+
+@pytest.mark.parametrize(
     ("dialect", "body", "param"),
     [
         (OpenAIChat(), CHAT | {"tool_choice": "lookup"}, "tool_choice"),
@@ -127,6 +139,7 @@ def test_each_api_demands_in_words_of_its_own(dialect: Dialect, body: Object, de
         (OpenAIResponses(), RESPONSES | {"tool_choice": {"type": "web_search_preview"}}, "tool_choice"),
         (OpenAIResponses(), RESPONSES | {"text": {"format": {"type": "grammar"}}}, "text.format"),
         (OpenAIResponses(), RESPONSES | {"text": "json"}, "text"),
+        (OpenAIChat(), CHAT | {"parallel_tool_calls": "no"}, "parallel_tool_calls"),
         (AnthropicMessages(), MESSAGES | {"tool_choice": "any"}, "tool_choice"),
         (AnthropicMessages(), MESSAGES | {"output_config": {"format": {"type": "xml"}}}, "output_config.format"),
     ],

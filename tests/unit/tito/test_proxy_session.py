@@ -1,6 +1,7 @@
 """Whatever an agent does to its conversations, each sampled token is in the log once, behind what led to it."""
 
 import asyncio
+import json
 from typing import override
 
 import pytest
@@ -207,6 +208,26 @@ async def test_a_text_that_ends_a_turn_is_left_out_and_what_follows_never_logged
     assert "none" not in turn.text
     await agent.ask([*ASKED, echo(first), user("Sure?")])
     assert parents(agent.session) == [None]
+
+
+async def test_where_one_call_is_wanted_a_turn_ends_behind_its_first_and_the_rest_is_never_logged(
+    model: ChatModel,
+) -> None:
+    both = model.family.text_of_calls([("lookup", {"row": "lamp"}), ("lookup", {"row": "table"})])
+    agent = Agent(model, [both, "It costs 7."])
+    first = await agent.ask(ASKED, is_single_call=True)
+    assert [json.loads(call.arguments) for call in first.calls] == [{"row": "lamp"}]
+    assert (first.is_cut, "table" in agent.session.turns()[0].text) == (False, False)
+    await agent.ask([*ASKED, echo(first), answer(first, "7")], is_single_call=True)
+    assert parents(agent.session) == [None]
+
+
+async def test_a_turn_with_one_call_is_whole_where_one_is_wanted(model: ChatModel) -> None:
+    agent = Agent(model, [])
+    agent.engine.follow([agent.call("lamp")])
+    await agent.ask(ASKED, is_single_call=True)
+    ((*_, last_token),) = agent.engine.made
+    assert agent.session.sequences()[0].token_ids[-1] == last_token
 
 
 async def test_a_turn_that_was_cut_goes_on_in_its_sequence(model: ChatModel) -> None:

@@ -35,7 +35,7 @@ from seatrial_rollout.tito.proxy.exchange import ChatRequest, Exchange, Reply
 from seatrial_rollout.tito.proxy.grammar import structural_tag
 from seatrial_rollout.tito.proxy.points import Point, Points
 from seatrial_rollout.tito.proxy.replies import make_reply, message_of
-from seatrial_rollout.tito.proxy.stop_texts import Cut, cut_at
+from seatrial_rollout.tito.proxy.stop_texts import Cut, cut_at, cut_behind_call
 from seatrial_rollout.tito.proxy.turns import TurnRecord, TurnRecords
 from seatrial_rollout.tito.session import GeneratesTokens
 from seatrial_rollout.tito.template import ChatTemplate, Message
@@ -211,7 +211,10 @@ class AgentSession:
             raise
         seconds = SYSTEM_CLOCK.now() - started
         self._on_wait(min(generation.waited_seconds, seconds))
-        return self._take_in(plan, cut_at(self._template, generation, request.stop), seconds)
+        cut = cut_at(self._template, generation, request.stop)
+        if request.is_single_call:
+            cut = cut_behind_call(self._template, cut, plan.parser, request.tools)
+        return self._take_in(plan, cut, seconds)
 
     def _plan(self, request: ChatRequest) -> _Plan:
         """Find where a conversation goes on, and what the policy is given there."""

@@ -44,6 +44,7 @@ class AnthropicMessages:
             messages=messages,
             tools=[] if choice[0] == "none" else tools,
             demand=demand_of(choice, tools, schema, "output_config.format"),
+            is_single_call=_calls_one(body.get("tool_choice")),
             max_tokens=reading.integer(body, "max_tokens"),
             temperature=reading.number(body, "temperature", maximum=1),
             top_p=reading.nucleus(body),
@@ -86,6 +87,10 @@ class AnthropicMessages:
     def error_event(self, error: RequestError) -> bytes:
         """An error once a stream has begun."""
         return event(self.error(error), "error")
+
+
+def _calls_one(choice: Any) -> bool:
+    return isinstance(choice, dict) and reading.flag(choice, "disable_parallel_tool_use", default=False)
 
 
 def _append(messages: list[Message], message: Mapping[str, Any]) -> None:

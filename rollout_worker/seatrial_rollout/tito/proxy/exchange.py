@@ -24,6 +24,8 @@ class ChatRequest:
     top_p: float | None = None
     stop: tuple[str, ...] = ()
     """Texts that end a turn and are left out of the answer."""
+    is_single_call: bool = False
+    """Whether the turn ends behind its first call."""
     demand: Demand | None = None
     """What form the answer has to have; none if that is the policy's to choose."""
     stream: bool = False
@@ -35,7 +37,7 @@ class ChatRequest:
     @property
     def key(self) -> bytes:
         """Equal for requests that ask for the same."""
-        sampling = (self.max_tokens, self.temperature, self.top_p, self.stop)
+        sampling = (self.max_tokens, self.temperature, self.top_p, self.stop, self.is_single_call)
         return msgspec.json.encode((self.messages, self.tools, sampling, self.demand))
 
 

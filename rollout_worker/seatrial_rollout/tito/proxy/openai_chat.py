@@ -45,6 +45,7 @@ class OpenAIChat(OpenAIErrors):
             messages=[_message(each) for each in reading.objects(body, "messages", is_needed=True)],
             tools=[] if choice[0] == "none" else tools,
             demand=demand_of(choice, tools, schema, "response_format"),
+            is_single_call=not reading.flag(body, "parallel_tool_calls", default=True),
             max_tokens=reading.integer(body, "max_completion_tokens") or reading.integer(body, "max_tokens"),
             temperature=reading.number(body, "temperature", maximum=2),
             top_p=reading.nucleus(body),

@@ -49,6 +49,20 @@ def nucleus(body: Body) -> float | None:
     return top_p
 
 
+def flag(body: Body, name: str, *, default: bool) -> bool:
+    """Yes or no.
+
+    Raises:
+        InvalidRequestError: It is neither.
+    """
+    value = body.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise InvalidRequestError(f"{name} has to be true or false, not {value!r}", param=name)
+    return value
+
+
 def texts(body: Body, name: str) -> tuple[str, ...]:
     """One text or several; none of them empty.
 

@@ -1,14 +1,15 @@
-"""Texts that end a turn: engines stop at tokens alone, so the rest of the turn is cut off before anybody sees it.
+"""What ends a turn before its end: engines stop at tokens alone, so the rest of it is cut off before anybody sees it.
 
 A policy samples token by token, so what comes before the cut is distributed as if the engine had stopped there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from seatrial_rollout.engine.generation import Generation
 from seatrial_rollout.tito.continuation import said_in
-from seatrial_rollout.tito.template import ChatTemplate
+from seatrial_rollout.tito.parsers import TurnParser
+from seatrial_rollout.tito.template import ChatTemplate, ToolSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +17,9 @@ class Cut:
     """A turn up to where it was to stop."""
 
     generation: Generation
-    """Its last token holds the end of the text that stopped it."""
+    """Its last token holds the end of what stopped it."""
     said: str
-    """What comes before that text."""
+    """What comes before a text that stopped it."""
     stop: str | None
     """The text; none if the turn ended otherwise."""
 
@@ -30,18 +31,32 @@ def cut_at(template: ChatTemplate, generation: Generation, stops: Sequence[str])
     if not found:
         return Cut(generation, said, None)
     at, stop = min(found)
+    return Cut(_until(template, generation, lambda text: stop in text), said[:at], stop)
+
+
+def cut_behind_call(template: ChatTemplate, cut: Cut, parser: TurnParser, tools: Sequence[ToolSchema]) -> Cut:
+    """The turn up to the end of its first call, if more calls follow; else as it is."""
+    whole = parser.parse(cut.said, tools)
+    if len(whole.calls) + len(whole.faults) < 2:
+        return cut
+    kept = _until(template, cut.generation, lambda text: bool(parser.parse(text, tools).calls))
+    said = said_in(template, kept)
+    return Cut(kept, said, None) if parser.parse(said, tools).calls == whole.calls[:1] else cut
+
+
+def _until(template: ChatTemplate, generation: Generation, holds: Callable[[str], bool]) -> Generation:
+    """The fewest tokens whose text holds what the text of all of them does."""
     low, high = 1, len(generation.token_ids)
-    while low < high:  # the fewest tokens that say it
+    while low < high:
         middle = (low + high) // 2
-        if stop in template.decode(generation.token_ids[:middle]):
+        if holds(template.decode(generation.token_ids[:middle])):
             high = middle
         else:
             low = middle + 1
-    kept = replace(
+    return replace(
         generation,
         token_ids=generation.token_ids[:low],
         logprobs=generation.logprobs[:low],
         weight_versions=generation.weight_versions[:low],
         finish_reason="stop",
     )
-    return Cut(kept, said[:at], stop)
