@@ -45,6 +45,12 @@ class MemorySandbox:
             raise ConnectionResetError("the sandbox is gone")
         self.uploads[target_path] = Path(source_path).read_text()  # noqa: ASYNC240  a few bytes
 
+    async def download_file(self, source_path: str, target_path: Path | str) -> None:
+        """Hand an uploaded text out."""
+        if source_path not in self.uploads:
+            raise FileNotFoundError(source_path)
+        Path(target_path).write_text(self.uploads[source_path])  # noqa: ASYNC240  a few bytes
+
 
 @dataclass
 class Harness:
@@ -63,10 +69,12 @@ class Harness:
         context_length: int = 100_000,
         max_steps: int = 20,
         limits: Mapping[str, Any] | None = None,
+        compaction: bool = False,
+        notebook: bool = False,
         **options: Any,
     ) -> Archipelago:
         """An agent in its setting, not yet set up."""
-        spec = HarnessSpec(limits=HarnessLimits(**(limits or {})))
+        spec = HarnessSpec(limits=HarnessLimits(**(limits or {})), compaction=compaction, notebook=notebook)
         request = TrialRequest(
             trial_id="trial-1",
             group_id="group-1",
@@ -90,11 +98,12 @@ class Harness:
         self,
         script: Iterable[Said | str],
         servers: Mapping[str, MCPServer] | None = None,
+        sandbox: MemorySandbox | None = None,
         **options: Any,
     ) -> HarnessRecord:
         """An agent's whole run; what it leaves is checked to be token-exact."""
         engine = ScriptedEngine(self.model.template, script)
-        sandbox = MemorySandbox(servers or {})
+        sandbox = sandbox or MemorySandbox(servers or {})
         agent = self.agent(engine, sandbox, **options)
         await agent.setup(sandbox)
         await agent.run("What does the lamp cost?", sandbox, AgentContext())
@@ -109,9 +118,9 @@ class Harness:
         """A tool call as the model writes it."""
         return self.model.family.text_of_call(name, arguments)
 
-    def given_text(self, record: HarnessRecord) -> str:
-        """What the policy was given over its first sequence, as text."""
-        sequence = record.sequences[0]
+    def given_text(self, record: HarnessRecord, sequence_index: int = 0) -> str:
+        """What the policy was given over a sequence, as text."""
+        sequence = record.sequences[sequence_index]
         pairs = zip(sequence.token_ids, sequence.loss_mask, strict=True)
         return self.model.template.decode([token for token, mask in pairs if not mask])
 

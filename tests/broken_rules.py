@@ -94,6 +94,16 @@ RUN_CASES: list[tuple[dict[str, Any], str, str]] = [
         "compaction is what mini-swe-agent cannot do",
     ),
     (
+        {"spec__harness": {"compaction": True, "limits": {"contextNudgeFraction": 0.0}}},
+        ".spec.harness.limits.contextNudgeFraction",
+        "archipelago sums up when limits.contextNudgeFraction of the context is left, which is 0",
+    ),
+    (
+        {"spec__harness": {"name": "codex", "notebook": True}},
+        ".spec.harness.notebook",
+        "a notebook is what codex cannot have",
+    ),
+    (
         {"spec__harness": {"name": "opencode", "limits": {"tools": [{"tool": "*", "maxCalls": 5}]}}},
         ".spec.harness.limits.tools",
         "budgets of tools are what opencode cannot keep",

@@ -108,6 +108,8 @@ class Storm:
     replay: ReplaySpec
     at_once: int = 8
     """Trials in flight."""
+    notebook: bool = False
+    """Whether the agents have one."""
     _folders: dict[str, Path] = field(default_factory=dict, init=False)
 
     async def run(
@@ -161,11 +163,12 @@ class Storm:
 
     async def _run(self, trial: str, engine: EngineAddress) -> Trajectory:
         request = make_request(self.task, trial_id=trial, model_path=self.policy, engines=[engine])
+        harness = request.harness.model_copy(update={"notebook": self.notebook})
         config = {} if self.provider == LOCAL else {"source": f"{__name__}:daemons_of_trial", "world": "office"}
         sandbox = SandboxSpec(provider=self.provider, config=config, replay=self.replay)
         self._folders[trial] = folder = Path(tempfile.mkdtemp(prefix="storm-"))
         try:
-            return await run_trial(replace(request, sandbox=sandbox, max_steps=50), folder)
+            return await run_trial(replace(request, harness=harness, sandbox=sandbox, max_steps=50), folder)
         finally:
             del self._folders[trial]
             shutil.rmtree(folder, ignore_errors=True)

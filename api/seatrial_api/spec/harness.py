@@ -87,7 +87,8 @@ class HarnessLimits(RuledModel):
     tool_result: ToolResultLimit = ToolResultLimit()
     """What is kept of a long tool result."""
     context_nudge_fraction: Fraction = 0.2
-    """When this share of the context is left the agent is told once to finish; 0 switches it off."""
+    """When this share of the context is left the agent is told once to finish, or with `compaction` the native agent
+    to sum up; 0 switches it off."""
     max_parse_repairs: NonNegative = 2
     """How often a malformed tool call is answered with an explanation instead of ending the trial."""
 
@@ -111,7 +112,7 @@ BUILT_IN_HARNESSES = (
     "single-turn",
 )
 
-COMPACTING_HARNESSES = ("opencode", "terminus-2", "codex", "claude-code")
+COMPACTING_HARNESSES = ("archipelago", "opencode", "terminus-2", "codex", "claude-code")
 """Harnesses whose agent can sum up a conversation and go on from that."""
 
 PROGRAM_HARNESSES = ("opencode", "mini-swe-agent", "codex", "claude-code")
@@ -154,6 +155,17 @@ class HarnessSpec(RuledModel):
             f"{', '.join(COMPACTING_HARNESSES)}",
             ".compaction",
         ),
+        Rule(
+            "!self.compaction || self.name != 'archipelago' || self.limits.contextNudgeFraction > 0.0",
+            "archipelago sums up when limits.contextNudgeFraction of the context is left, which is 0; set it, or "
+            "remove compaction",
+            ".limits.contextNudgeFraction",
+        ),
+        Rule(
+            f"!self.notebook || self.name.matches('{_OWN_TOOLS_PATTERN}')",
+            "a notebook is what {self.name} cannot have, whose tools are its own; remove it, or choose archipelago",
+            ".notebook",
+        ),
     )
 
     name: HarnessName = "archipelago"
@@ -166,5 +178,8 @@ class HarnessSpec(RuledModel):
     compaction: bool = False
     """Whether an agent that nears the end of its context sums up the conversation and goes on from that, in a sequence
     of its own; off, it ends there."""
+    notebook: bool = False
+    """Whether the agent has a todo list and notes, which are files in its sandbox and are shown to it again where a
+    conversation begins anew; for `archipelago`."""
     sampling: Sampling = Sampling()
     """Sampling while training."""

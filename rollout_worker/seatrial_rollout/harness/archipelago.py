@@ -1,5 +1,6 @@
 """The `archipelago` harness: a ReAct loop over a task's MCP tools, as an agent of Harbor."""
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, ClassVar, override
 
@@ -11,17 +12,21 @@ from harbor.models.agent.context import AgentContext
 from seatrial_api.clock import Deadline
 from seatrial_api.errors import SeatrialError
 from seatrial_api.outcome import Outcome
+from seatrial_rollout.harness.compaction import begin_anew
 from seatrial_rollout.harness.endpoints import endpoints
 from seatrial_rollout.harness.errors import HarnessError, SandboxFailedError
 from seatrial_rollout.harness.final_answer import leave_answer
+from seatrial_rollout.harness.notebook import NOTES_FILE, TODO_FILE, Notebook
 from seatrial_rollout.harness.react import Ending, ReActLoop
 from seatrial_rollout.harness.record import HarnessRecord
 from seatrial_rollout.harness.replay.lifeline import Lifeline, ReplayLimits, Restorable
 from seatrial_rollout.harness.rollout_details import rollout_details
+from seatrial_rollout.harness.sandbox_file import SandboxFile
 from seatrial_rollout.harness.setting import current_setting
 from seatrial_rollout.harness.tool_budgets import ToolBudgets
-from seatrial_rollout.harness.tool_server import Endpoint, Offer, ToolServer, await_offers, running
-from seatrial_rollout.harness.toolbox import Toolbox
+from seatrial_rollout.harness.tool_server import Endpoint, Offer, await_offers, running
+from seatrial_rollout.harness.tool_source import ToolSource
+from seatrial_rollout.harness.toolbox import Toolbox, call_directly
 from seatrial_rollout.tito.session import Session
 from seatrial_rollout.tito.template import Message
 
@@ -147,28 +152,50 @@ class Archipelago(BaseAgent):  # type: ignore[misc]  # Harbor is untyped here
         )
 
     async def _work(self, instruction: str, environment: BaseEnvironment) -> None:
-        limits = self._setting.request.harness.limits
-        budgets = ToolBudgets(limits.tools)
+        spec = self._setting.request.harness
+        budgets = ToolBudgets(spec.limits.tools)
+        notebook = self._new_notebook(environment) if spec.notebook else None
         async with running(self._offers, budgets.seconds) as servers:
-            self._lifeline = lifeline = self._new_lifeline(environment, servers)
-            make_call = ToolServer.call if lifeline is None else lifeline.call
-            toolbox = Toolbox(servers, limits.tool_result, make_call, budgets)
-            self._loop = ReActLoop(self._session, toolbox, limits, self._setting.clock, max_steps=self.max_steps)
+            sources: list[ToolSource] = [*servers, *([] if notebook is None else [notebook])]
+            self._lifeline = lifeline = self._new_lifeline(environment, sources)
+            make_call = call_directly if lifeline is None else lifeline.call
+            toolbox = Toolbox(sources, spec.limits.tool_result, make_call, budgets)
+
+            async def anew(summary: str) -> list[Message]:
+                pages = "" if notebook is None else await self._in_sandbox(notebook.pages)
+                return self._opening(begin_anew(instruction, summary, pages))
+
+            self._loop = ReActLoop(
+                self._session,
+                toolbox,
+                spec.limits,
+                self._setting.clock,
+                max_steps=self.max_steps,
+                begin_anew=anew if spec.compaction else None,
+            )
             self._ending = await self._loop.run(self._opening(instruction))
-            if lifeline is None:
-                await self._leave_answer(environment)
-            else:
-                await lifeline.hold(lambda: self._leave_answer(environment))
+            await self._in_sandbox(lambda: self._leave_answer(environment))
+            if lifeline is not None:
                 await lifeline.finish()
 
-    def _new_lifeline(self, environment: BaseEnvironment, servers: list[ToolServer]) -> Lifeline | None:
+    async def _in_sandbox[T](self, act: Callable[[], Awaitable[T]]) -> T:
+        """Do something in the sandbox that changes nothing if it fails, in another one if need be."""
+        return await (act() if self._lifeline is None else self._lifeline.hold(act))
+
+    def _new_notebook(self, environment: BaseEnvironment) -> Notebook:
+        todo, notes = (
+            SandboxFile(environment, self.logs_dir, self.environment_logs_dir, name) for name in (TODO_FILE, NOTES_FILE)
+        )
+        return Notebook(todo, notes)
+
+    def _new_lifeline(self, environment: BaseEnvironment, sources: list[ToolSource]) -> Lifeline | None:
         """What keeps the trial going when its sandbox dies; none where another sandbox cannot take its place."""
         restorable = self._restorable(environment)
         if restorable is None:
             return None
         limits = self._setting.request.harness.limits
         times = ReplayLimits(limits.setup_timeout_seconds, limits.tool_call_timeout_seconds)
-        return Lifeline(restorable, servers, self._setting.clock, self._setting.request.sandbox.replay, times)
+        return Lifeline(restorable, sources, self._setting.clock, self._setting.request.sandbox.replay, times)
 
     async def _begin_saving(self, environment: BaseEnvironment) -> None:
         restorable = self._restorable(environment)

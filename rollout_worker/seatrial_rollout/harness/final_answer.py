@@ -4,7 +4,7 @@ from pathlib import Path, PurePosixPath
 
 from harbor.environments.base import BaseEnvironment
 
-from seatrial_rollout.harness.errors import SandboxFailedError
+from seatrial_rollout.harness.sandbox_file import SandboxFile
 
 FINAL_ANSWER_FILE = "final_answer.txt"
 """Name of the file in the agent's log folder; an agent that ended in another way leaves none."""
@@ -18,11 +18,4 @@ async def leave_answer(
     Raises:
         SandboxFailedError: It could not be written.
     """
-    source = logs_dir / FINAL_ANSWER_FILE
-    source.parent.mkdir(parents=True, exist_ok=True)
-    source.write_text(answer)
-    target = str(environment_logs_dir / FINAL_ANSWER_FILE)
-    try:
-        await environment.upload_file(source, target)
-    except Exception as exc:
-        raise SandboxFailedError(f"{target} could not be written: {type(exc).__name__}: {exc}") from exc
+    await SandboxFile(environment, logs_dir, environment_logs_dir, FINAL_ANSWER_FILE).write(answer)

@@ -1,12 +1,14 @@
 """The loop of reasoning and acting: the policy speaks, its tool calls are made, and it reads the answers."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from seatrial_api.errors import TransientError
 from seatrial_api.outcome import Outcome
 from seatrial_api.spec.harness import HarnessLimits
 from seatrial_api.trajectory import ToolCall, Turn
+from seatrial_rollout.harness.compaction import NOT_CALLED, SUM_UP
 from seatrial_rollout.harness.errors import EngineFailedError, HarnessError, ToolServerError
 from seatrial_rollout.harness.toolbox import Toolbox
 from seatrial_rollout.harness.trial_clock import TrialClock
@@ -18,6 +20,10 @@ _NUDGE = (
     "\n\n[Only about {tokens} tokens of context are left. Finish now: do what is essential with as few calls as "
     "possible, then give your final answer.]"
 )
+
+
+type BeginAnew = Callable[[str], Awaitable[list[Message]]]
+"""The first messages of a conversation that goes on from a summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +40,32 @@ class _TimeSpentError(Exception):
 
 
 class ReActLoop:
-    """One agent's work in one conversation.
+    """One agent's work, in one conversation or in several that go on from each other.
 
     Each step is a turn of the policy and the calls that it made, in the order in which it made them: calls change
     the world, so their order is part of what the policy did. The loop ends with a turn that calls no tool, or at a
     limit. What the harness has to say (answers to malformed calls, the nudge) it says inside tool messages.
+
+    Where a conversation may begin anew, the policy is asked to sum up instead of to finish. Its next turn is the
+    summary, whatever else it says, and the next conversation is a sequence of its own.
     """
 
     def __init__(
-        self, session: Session, toolbox: Toolbox, limits: HarnessLimits, clock: TrialClock, *, max_steps: int
+        self,
+        session: Session,
+        toolbox: Toolbox,
+        limits: HarnessLimits,
+        clock: TrialClock,
+        *,
+        max_steps: int,
+        begin_anew: BeginAnew | None = None,
     ) -> None:
         self._session = session
         self._toolbox = toolbox
         self._limits = limits
         self._clock = clock
         self._max_steps = max_steps
+        self._begin_anew = begin_anew
         self._repairs_left = limits.max_parse_repairs
         self._has_nudged = False
         self.sampled: list[SampledTurn] = []
@@ -68,6 +85,9 @@ class ReActLoop:
             if ending := self._limit_reached():
                 return ending
             turn = await self._next_turn()
+            if self._begin_anew is not None and self._has_nudged:
+                self._go_on_from(turn, await self._begin_anew(turn.parsed.content))
+                continue
             if ending := self._ending_of(turn):
                 return ending
             try:
@@ -93,6 +113,11 @@ class ReActLoop:
             )
             for turn, calls in zip(self.sampled, self.calls, strict=True)
         ]
+
+    def _go_on_from(self, summary: SampledTurn, messages: list[Message]) -> None:
+        self.calls[-1] += [self._toolbox.failed(call, NOT_CALLED) for call in summary.parsed.calls]
+        self._has_nudged = False
+        self._session.start(messages, self._toolbox.schemas())
 
     def _limit_reached(self) -> Ending | None:
         if self._clock.is_spent:
@@ -170,11 +195,12 @@ class ReActLoop:
         """Show the answers to the policy, with the nudge if it is due; False if they do not fit."""
         room = self._session.room - self._session.tokens_of(messages)
         if not self._has_nudged and room <= self._limits.context_nudge_fraction * self._session.context_length:
-            self._has_nudged = True
             last = messages[-1]
-            nudged = [*messages[:-1], last | {"content": last["content"] + _NUDGE.format(tokens=max(room, 0))}]
+            words = (_NUDGE if self._begin_anew is None else SUM_UP).format(tokens=max(room, 0))
+            nudged = [*messages[:-1], last | {"content": last["content"] + words}]
             # A nudge that fills the context would help nobody.
-            if self._session.room > self._session.tokens_of(nudged):
+            self._has_nudged = self._session.room > self._session.tokens_of(nudged)
+            if self._has_nudged:
                 messages = nudged
         if self._session.room <= self._session.tokens_of(messages):
             return False

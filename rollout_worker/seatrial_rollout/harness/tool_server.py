@@ -10,9 +10,9 @@ from mcp_types import CallToolResult, TextContent, Tool
 
 from seatrial_api.clock import Deadline
 from seatrial_api.errors import SeatrialError, TransientError
-from seatrial_api.sandboxes import GATEWAY_SERVER
 from seatrial_rollout.harness.errors import CallLostError, SandboxFailedError, ToolServerError
 from seatrial_rollout.harness.mcp_connection import McpConnection, ProtocolBrokenError, SessionDiedError
+from seatrial_rollout.harness.tool_source import shown_name
 from seatrial_rollout.harness.watched_transport import OpenTransport
 from seatrial_sandbox.errors import SandboxDiedError
 
@@ -66,18 +66,9 @@ class ToolServer:
         return self._offer.tools
 
     @property
-    def endpoint(self) -> Endpoint:
-        """Where it is reached."""
-        return self._offer.endpoint
-
-    @property
     def is_in_sandbox(self) -> bool:
         """Whether it dies with the sandbox."""
         return self._offer.endpoint.is_in_sandbox
-
-    def shown_name(self, tool: Tool) -> str:
-        """The name that the model knows a tool by: `{server}_{tool}`; a gateway has named its own so already."""
-        return tool.name if self.name == GATEWAY_SERVER else f"{self.name}_{tool.name}"
 
     async def call(self, tool: Tool, arguments: dict[str, Any], seconds: float) -> CallToolResult:
         """Call a tool, and answer for it when a time that it has of its own is over.
@@ -92,7 +83,7 @@ class ToolServer:
             ToolServerError: The session died beyond repair, or the server broke the protocol.
             SandboxFailedError: The whole sandbox is gone.
         """
-        name = self.shown_name(tool)
+        name = shown_name(self.name, tool.name)
         own = self._tool_seconds(name)
         if own is None or own >= seconds:
             return await self._call(tool, arguments, seconds)
@@ -125,6 +116,16 @@ class ToolServer:
         await self.close()
         self._connection = None
         self._has_reconnected = False
+
+    async def offered_again(self, deadline: Deadline) -> list[Tool]:
+        """The tools that it offers in another sandbox, once it is ready there.
+
+        Raises:
+            ToolServerError: It was not ready by the deadline.
+            SandboxFailedError: That sandbox is gone, too.
+        """
+        (offer,) = await await_offers([self._offer.endpoint], deadline)
+        return offer.tools
 
     async def close(self) -> None:
         """Hang up."""

@@ -13,41 +13,46 @@ from seatrial_api.trajectory import ToolCall
 from seatrial_rollout.harness.tool_budgets import ToolBudgets
 from seatrial_rollout.harness.tool_result import result_text
 from seatrial_rollout.harness.tool_schema import ToolParameters, open_envelope
-from seatrial_rollout.harness.tool_server import ToolServer
+from seatrial_rollout.harness.tool_source import ToolSource, shown_name
 from seatrial_rollout.tito.parsed import ParsedCall
 from seatrial_rollout.tito.template import ToolSchema
 
-type MakeCall = Callable[[ToolServer, Tool, dict[str, Any], float], Awaitable[CallToolResult]]
-"""Makes a call of a server's tool within some seconds, as `ToolServer.call` does."""
+type MakeCall = Callable[[ToolSource, Tool, dict[str, Any], float], Awaitable[CallToolResult]]
+"""Makes a call of a source's tool within some seconds, as `ToolSource.call` does."""
 
 
 @dataclass(frozen=True, slots=True)
 class _OfferedTool:
-    server: ToolServer
+    source: ToolSource
     tool: Tool
     parameters: ToolParameters
 
 
+async def call_directly(source: ToolSource, tool: Tool, arguments: dict[str, Any], seconds: float) -> CallToolResult:
+    """Call a tool once, in the sandbox that there is."""
+    return await source.call(tool, arguments, seconds)
+
+
 class Toolbox:
-    """The tools of all servers."""
+    """The tools of all sources."""
 
     def __init__(
         self,
-        servers: Iterable[ToolServer],
+        sources: Iterable[ToolSource],
         limit: ToolResultLimit,
-        make_call: MakeCall = ToolServer.call,
+        make_call: MakeCall = call_directly,
         budgets: ToolBudgets | None = None,
     ) -> None:
         self._limit = limit
         self._make_call = make_call
         self._budgets = budgets or ToolBudgets()
         self._tools: dict[str, _OfferedTool] = {}
-        for server in servers:
-            for tool in server.tools:
-                name = server.shown_name(tool)
+        for source in sources:
+            for tool in source.tools:
+                name = shown_name(source.name, tool.name)
                 if name in self._tools:
-                    raise InvalidInputError(f"two MCP servers offer a tool that the model would know as {name}")
-                self._tools[name] = _OfferedTool(server, tool, open_envelope(tool.input_schema))
+                    raise InvalidInputError(f"there are two sources of a tool that the model would know as {name}")
+                self._tools[name] = _OfferedTool(source, tool, open_envelope(tool.input_schema))
 
     def schemas(self) -> list[ToolSchema]:
         """The tools as chat templates read them."""
@@ -80,9 +85,9 @@ class Toolbox:
         self._budgets.spend(call.name)
         started = SYSTEM_CLOCK.now()
         arguments = offered.parameters.wrap(call.arguments)
-        result = await self._make_call(offered.server, offered.tool, arguments, seconds)
+        result = await self._make_call(offered.source, offered.tool, arguments, seconds)
         return ToolCall(
-            server=offered.server.name,
+            server=offered.source.name,
             tool=offered.tool.name,
             arguments=call.arguments_text,
             result=result_text(result, self._limit),
@@ -94,7 +99,7 @@ class Toolbox:
         """A call that was not made, or not to its end, with the reason as its answer."""
         offered = self._tools.get(call.name)
         return ToolCall(
-            server="" if offered is None else offered.server.name,
+            server="" if offered is None else offered.source.name,
             tool=call.name if offered is None else offered.tool.name,
             arguments=call.arguments_text,
             result=f"Error: {reason}",

@@ -97,13 +97,15 @@ class Session:
         return self.context_length - self._log.num_tokens
 
     def start(self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()) -> None:
-        """Render the conversation's beginning, up to where the policy is to speak.
+        """Render a conversation's beginning, up to where the policy is to speak; another is a sequence of its own.
 
         Raises:
             InvalidInputError: The template refuses the messages or tools, or writes tool calls in no known format.
         """
         self._parser = TurnParser.of(self._template, self._tool_call_format, with_tools=bool(tools))
         self._messages, self._tools = list(messages), list(tools)
+        self._prepared, self._is_spoken = None, False
+        self._sampled.clear()
         self._prompt = self._template.render(messages, tools, generation_prompt=True)
         self._record_start(self._log.start(self._template.encode(self._prompt)))
 

@@ -102,3 +102,19 @@ async def test_a_sandbox_that_may_not_be_replaced_ends_its_trial(policy: Path, t
     turns = [shell("echo x"), shell("echo y")]
     trajectory = await trial(Storm(LOCAL, policy, task, ReplaySpec(max_restores=0)), turns, Kill(1))
     assert (trajectory.outcome, trajectory.num_restores) == (Outcome.SANDBOX_FAILED, 0)
+
+
+@everywhere
+async def test_the_agents_notebook_survives_its_sandbox(policy: Path, task: Path, provider: str) -> None:
+    storm = Storm(provider, policy, task, ReplaySpec(snapshot_every_calls=2), notebook=True)
+    turns = [
+        tool_call("notebook_write_todo", items=[{"task": "write it", "status": "doing"}]),
+        shell("echo 42 > answer.txt"),
+        tool_call("notebook_write_notes", text="it is 42"),
+        shell("cat /logs/agent/notes.md"),
+        tool_call("notebook_read"),
+    ]
+    trajectory = await trial(storm, turns, Kill(3))
+    assert (trajectory.outcome, trajectory.reward, trajectory.num_restores) == (Outcome.COMPLETED, 1.0, 1)
+    both = "Your todo list:\n- [~] write it\n\nYour notes:\nit is 42"
+    assert answers(trajectory)[-2:] == ["it is 42", both]

@@ -20,7 +20,7 @@ from seatrial_rollout.harness.errors import (
 )
 from seatrial_rollout.harness.replay.journal import Journal, JournaledCall
 from seatrial_rollout.harness.replay.observation import Observation, days_of_trial, observe
-from seatrial_rollout.harness.tool_server import ToolServer, await_offers
+from seatrial_rollout.harness.tool_source import ToolSource
 from seatrial_rollout.harness.trial_clock import TrialClock
 from seatrial_sandbox.errors import SandboxDiedError
 
@@ -91,7 +91,7 @@ class Lifeline:
     """
 
     sandbox: Restorable
-    servers: Sequence[ToolServer]
+    servers: Sequence[ToolSource]
     clock: TrialClock
     spec: ReplaySpec
     limits: ReplayLimits
@@ -109,7 +109,7 @@ class Lifeline:
         self.journal = Journal(self.spec.snapshot_every_calls)
         self._began = self.wall()
 
-    async def call(self, server: ToolServer, tool: Tool, arguments: dict[str, Any], seconds: float) -> CallToolResult:
+    async def call(self, server: ToolSource, tool: Tool, arguments: dict[str, Any], seconds: float) -> CallToolResult:
         """Call a tool, in as many sandboxes as it takes.
 
         Raises:
@@ -202,19 +202,18 @@ class Lifeline:
 
     async def _restore(self) -> None:
         """Have another sandbox with the files of the last snapshot, and wait for its tools."""
-        for server in self.servers:
-            if server.is_in_sandbox:
-                await server.let_go()
+        inside = [server for server in self.servers if server.is_in_sandbox]
+        for server in inside:
+            await server.let_go()
         try:
             await self.sandbox.renew()
         except TransientError:
             raise
         except SeatrialError as exc:
             raise SandboxFailedError(f"the sandbox cannot be restored: {exc}") from exc
-        inside = [server for server in self.servers if server.is_in_sandbox]
         deadline = Deadline.after(self.limits.ready_seconds)
-        for server, offer in zip(inside, await await_offers([s.endpoint for s in inside], deadline), strict=True):
-            if offer.tools != server.tools:
+        for server in inside:
+            if await server.offered_again(deadline) != server.tools:
                 raise ReplayDivergedError(what=f"MCP server {server.name}", difference="it offers other tools now")
 
     async def _replay(self) -> None:
@@ -229,7 +228,7 @@ class Lifeline:
             if difference := call.difference(again):
                 raise ReplayDivergedError(what=str(call), difference=difference)
 
-    async def _repeat(self, server: ToolServer, call: JournaledCall) -> Observation:
+    async def _repeat(self, server: ToolSource, call: JournaledCall) -> Observation:
         tool = next(tool for tool in server.tools if tool.name == call.tool)
         return self._observe(await server.call(tool, dict(call.arguments), self.limits.call_seconds))
 
