@@ -1,11 +1,12 @@
-"""Golden manifests of the operator: what its builders make of typical runs.
+"""Golden manifests of the operator: what its builders make of typical runs, and of a world that is inspected.
 
 `python -m tests.golden_manifests` rewrites them; read the difference before committing it.
 """
 
 import json
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ import yaml
 from seatrial.manifest import load_run
 from seatrial_api.playbook import segments_of
 from seatrial_api.rlrun import RLRun
-from seatrial_operator.config import OperatorConfig, SandboxesConfig
+from seatrial_api.world_image import Inspection
+from seatrial_operator.config import InspectionsConfig, OperatorConfig, SandboxesConfig
+from seatrial_operator.manifests.inspection import inspected_revision, inspection_job
 from seatrial_operator.manifests.pool import rollout_pool
 from seatrial_operator.manifests.rayjob import ray_job
 from seatrial_operator.manifests.secret import driver_request, request_secret
 from tests.manifests import run_manifest
+from tests.worlds import DIGEST, world
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
@@ -78,8 +82,14 @@ DRA = {
 }
 
 
+def texts() -> Mapping[str, Callable[[], str]]:
+    """How the text of each golden file is made."""
+    runs = {name: partial(rendered, run, segments, config) for name, run, segments, config in cases()}
+    return {**runs, "inspection": inspection}
+
+
 def cases() -> Iterator[tuple[str, RLRun, tuple[int, ...], OperatorConfig]]:
-    """Name, run, segments and the operator's settings of each golden file."""
+    """Name, run, segments and the operator's settings of each golden file of a run."""
     config = OperatorConfig(sandboxes=SandboxesConfig(address="seatrial-broker.seatrial-system.svc:8092"))
     quickstart = load_run(EXAMPLES / "quickstart" / "cluster.yaml")
     yield "quickstart", quickstart, (0, 1, 2), config
@@ -141,6 +151,22 @@ def objects(run: RLRun, segments: tuple[int, ...], config: OperatorConfig) -> li
     return made_of
 
 
+def inspection() -> str:
+    """The Job that inspects a world, of an operator that keeps reports and whose nodes are tainted."""
+    tolerations = {"spec": {"tolerations": [{"key": "seatrial.dev/worlds", "operator": "Exists"}]}}
+    config = settings().model_copy(
+        update={
+            "sandboxes": SandboxesConfig(address="seatrial-broker.seatrial-system.svc:8092"),
+            "inspections": InspectionsConfig(pod_template=tolerations),
+        }
+    )
+    asked = {"tasks": {"source": {"pvc": {"claim": "tasks", "path": "acme"}}}, "corpora": [{"source": {"path": "old"}}]}
+    inspected = world(inspection=asked)
+    revision = inspected_revision("acme", inspected.spec, DIGEST)
+    job = inspection_job(inspected, UID, Inspection.model_validate(asked), revision, config)
+    return yaml.safe_dump(job, sort_keys=False, width=120)
+
+
 def rendered(run: RLRun, segments: tuple[int, ...], config: OperatorConfig) -> str:
     """The text of a golden file; of a Secret's request it shows all but the run itself."""
     shown = [readable(item) if item["kind"] == "Secret" else item for item in objects(run, segments, config)]
@@ -156,8 +182,8 @@ def readable(secret: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Rewrite every file."""
-    for name, run, segments, config in cases():
-        (FOLDER / f"{name}.yaml").write_text(rendered(run, segments, config))
+    for name, text in texts().items():
+        (FOLDER / f"{name}.yaml").write_text(text())
 
 
 if __name__ == "__main__":

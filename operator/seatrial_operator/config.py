@@ -13,6 +13,7 @@ from seatrial_api.rules import Rule, RuledModel
 from seatrial_api.sandbox_token import MAX_LIFETIME_SECONDS
 from seatrial_api.sandboxes import BROKER_PORT
 from seatrial_api.spec.operations import StorageSpec
+from seatrial_api.spec.pod_template import PodTemplate
 from seatrial_api.spec.topology import Resources
 
 CONFIG_VARIABLE = "SEATRIAL_OPERATOR_CONFIG"
@@ -131,6 +132,9 @@ class InspectionsConfig(ApiModel):
     """Resources of the Job's pod."""
     deadline_seconds: Positive = 86_400
     """Time after which an inspection is given up."""
+    pod_template: PodTemplate = Field(default_factory=dict)
+    """A partial PodTemplateSpec that is merged into the Job's: tolerations, affinity, volumes; its container is
+    `inspection`."""
 
 
 class OperatorConfig(ApiModel):

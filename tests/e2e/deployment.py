@@ -197,12 +197,14 @@ def manifests(cluster: Cluster) -> list[dict[str, Any]]:
 def _values() -> dict[str, Any]:
     repository, _, tag = OPERATOR.rpartition(":")
     often = {"pollSeconds": 1, "statusSeconds": 1}
+    small = {"requests": {"cpu": "20m", "memory": "256Mi"}}
     return {
         "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
         "config": {
             "images": {"rayCpu": RAY, "rayGpu": RAY},
             "namespaces": [NAMESPACE],
             "sandboxes": {"image": SANDBOX_RUNTIME, "statusSeconds": 1},
+            "inspections": {"resources": small, "podTemplate": with_checkout("inspection")},
             **often,
         },
     }

@@ -1,7 +1,7 @@
 """The Job that inspects a world: it claims the world's sandboxes from the broker, as the trials of a run do."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from seatrial_api.world_image import Inspection, WorldImage, WorldImageSpec
 from seatrial_operator.config import OperatorConfig
 from seatrial_operator.manifests.broker_access import access_env, access_volume
 from seatrial_operator.manifests.names import MANAGED_BY, Manifest, owner_reference
+from seatrial_operator.manifests.pod_template import merge
 from seatrial_operator.manifests.pods import NOT_DISRUPTED, UNPRIVILEGED, env_value, pod_settings, s3_keys
 from seatrial_operator.manifests.storage import Volume, base_dir, run_volumes
 
@@ -62,8 +63,11 @@ def inspection_job(
         inspection: What it must prove.
         revision: Tells what is inspected.
         config: The operator's settings.
+
+    Raises:
+        PodTemplateError: if the settings' podTemplate cannot be merged.
     """
-    name = world.metadata.name
+    name, request = world.metadata.name, _request(world, inspection, revision, config)
     labels = {**MANAGED_BY, INSPECTS_LABEL: name}
     return {
         "apiVersion": "batch/v1",
@@ -79,14 +83,18 @@ def inspection_job(
             "backoffLimit": _RETRIES,
             "activeDeadlineSeconds": config.inspections.deadline_seconds,
             "podFailurePolicy": {"rules": _failure_rules()},
-            "template": {
-                "metadata": {
-                    "labels": {**labels, ROLE_LABEL: Role.AGENTS.value},  # what admits to broker and sandboxes
-                    "annotations": dict(NOT_DISRUPTED),
-                },
-                "spec": _pod(_request(world, inspection, revision, config), config),
-            },
+            "template": merge(_template(labels, request, config), config.inspections.pod_template),
         },
+    }
+
+
+def _template(labels: Mapping[str, str], request: InspectionRequest, config: OperatorConfig) -> Manifest:
+    return {
+        "metadata": {
+            "labels": {**labels, ROLE_LABEL: Role.AGENTS.value},  # what admits to broker and sandboxes
+            "annotations": dict(NOT_DISRUPTED),
+        },
+        "spec": _pod(request, config),
     }
 
 

@@ -111,8 +111,8 @@ def plan_inspection(
 
 
 def refused(plan: InspectionPlan, why: str) -> InspectionPlan:
-    """The plan when the API server would not make its Job."""
-    told = f"the cluster refuses the Job that inspects: {why}"
+    """The plan when its Job could not be made."""
+    told = f"the Job that inspects cannot be made: {why}"
     return replace(plan, statement=Statement(_INSPECTED, "False", "JobFailed", told))
 
 

@@ -16,6 +16,7 @@ from seatrial_operator.kube.errors import AlreadyExistsError, RefusedError
 from seatrial_operator.kube.resources import JOBS, NODES, PODS, SECRETS, WORLD_IMAGES, Object, ObjectKey, Watch, key_of
 from seatrial_operator.kube.times import utc_now
 from seatrial_operator.manifests.inspection import INSPECTS_LABEL, inspection_job
+from seatrial_operator.manifests.pod_template import PodTemplateError
 from seatrial_operator.manifests.worlds import DOCKER_CONFIG_KEY, PRE_PULL_LABEL, images_id, pull_pod
 from seatrial_operator.plan.inspection import InspectionPlan, plan_inspection, read_inspection_job, refused
 from seatrial_operator.plan.prepull import PullPlan, plan_pulls, read_pull_pod
@@ -188,9 +189,11 @@ class WorldService:
         for job in plan.remove:
             await self.client.delete(JOBS, key.namespace, job.name, uid=job.uid)
         if plan.start and world.item.spec.inspection:
-            manifest = inspection_job(world.item, world.uid, world.item.spec.inspection, plan.revision, self.config)
             try:
+                manifest = inspection_job(world.item, world.uid, world.item.spec.inspection, plan.revision, self.config)
                 await self.client.apply(JOBS, key.namespace, manifest)
+            except PodTemplateError as exc:
+                return refused(plan, f"config.inspections.podTemplate, {exc}")
             except RefusedError as exc:
                 return refused(plan, str(exc))
         return plan

@@ -251,6 +251,20 @@ async def test_a_world_is_inspected_by_a_job_and_again_after_its_tasks_were_mend
         await settle(service, key, look, says("Inspected", "False Inspecting"))
 
 
+async def test_a_pod_template_that_cannot_be_merged_is_told_as_why_a_world_is_not_inspected(
+    cluster: Cluster, client: KubeClient, time: HeldTime, open_registry: Registry
+) -> None:
+    await open_registry.push("worlds/acme", "v1")
+    nameless = InspectionsConfig(pod_template={"spec": {"volumes": [{"emptyDir": {}}]}})
+    async with aiohttp.ClientSession() as session:
+        ecr, config = EcrClient(), OperatorConfig(inspections=nameless)
+        service = WorldService(client, Resolver(session, ecr), PullSecrets(client, ecr), config, time.clock, time.now)
+        image = f"{open_registry.host}/worlds/acme:v1"
+        key, look = make(cluster, "unmerged", image=image, inspection={"tasks": TASKS})
+        world = await settle(service, key, look, says("Inspected", "False JobFailed"))
+    assert "spec.volumes[0]" in str(world["status"]["conditions"])
+
+
 TASKS = {"source": {"hf": {"repo": "acme/tasks"}}}
 
 
