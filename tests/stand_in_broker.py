@@ -1,16 +1,19 @@
 """A broker that hands out whatever sandboxes a test has: for what trials do with a broker's answers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, override
 
 import grpc
+import pytest
 
 from seatrial_api.protos import broker_pb2 as pb
 from seatrial_api.protos import broker_pb2_grpc
 from seatrial_api.sandbox_token import Phase
+from seatrial_api.sandboxes import BROKER_TOKEN_VARIABLE, BROKER_VARIABLE, RUN_VARIABLE
 from tests.sandbox_daemons import Daemon
 
 type _Context = grpc.aio.ServicerContext[Any, Any]
@@ -72,6 +75,17 @@ class StandInBroker(broker_pb2_grpc.SandboxBrokerServicer):
         async with self._is_lost:
             self._losses[trial] = failure
             self._is_lost.notify_all()
+
+    @contextmanager
+    def told(self, folder: Path) -> Iterator[None]:
+        """This process has the environment of a pod that the operator made; the token lies in the folder."""
+        token = folder / "token"
+        token.write_text(f"{self.token}\n")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(BROKER_VARIABLE, self.address)
+            patch.setenv(BROKER_TOKEN_VARIABLE, str(token))
+            patch.setenv(RUN_VARIABLE, "run")
+            yield
 
     def end(self) -> None:
         """End all sandboxes."""

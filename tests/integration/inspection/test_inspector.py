@@ -13,6 +13,7 @@ from seatrial_rollout.inspection.inspector import Inspector, Questions
 from seatrial_rollout.trials.host import TrialHost
 from seatrial_rollout.trials.spawn import HostConfig
 from seatrial_rollout.trials.tasks import load_task_set
+from tests.trial_hosts import trial_host
 from tests.trial_tasks import VERIFIER, write_trial_task
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -24,11 +25,8 @@ WRITE_0 = "echo 0 > /logs/verifier/reward.txt"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def host() -> AsyncIterator[TrialHost]:
-    host = TrialHost(HostConfig())
-    try:
+    async with trial_host(HostConfig()) as host:
         yield host
-    finally:
-        await host.stop()
 
 
 async def inspect(host: TrialHost, folder: Path, questions: Questions) -> InspectionReport:

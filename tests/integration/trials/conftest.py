@@ -11,6 +11,7 @@ from seatrial_rollout.trials.host import TrialHost
 from seatrial_rollout.trials.spawn import HostConfig
 from tests.chat_models import FAMILIES, write_model
 from tests.leftovers import eventually, mounts_in, processes_using
+from tests.trial_hosts import trial_host
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -28,12 +29,9 @@ def config(policy: Path) -> HostConfig:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def host(config: HostConfig) -> AsyncIterator[TrialHost]:
-    host = TrialHost(config)
-    try:
+    async with trial_host(config) as host:
         await host.start()
         yield host
-    finally:
-        await host.stop()
     await eventually(lambda: not processes_using(host.root), what="the processes of a stopped host to end")
     assert not host.root.exists()
     assert not mounts_in(host.root)

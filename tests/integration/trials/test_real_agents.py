@@ -16,7 +16,6 @@ import pytest_asyncio
 from aiohttp import web
 
 from seatrial_api.outcome import Outcome
-from seatrial_api.sandboxes import BROKER_TOKEN_VARIABLE, BROKER_VARIABLE, RUN_VARIABLE
 from seatrial_api.spec.algorithm import AlgorithmSpec
 from seatrial_api.spec.rollout import SandboxSpec
 from seatrial_api.trajectory import Trajectory
@@ -31,6 +30,7 @@ from tests.engine_server import WEIGHT_VERSION, EngineServer, engine_server, too
 from tests.sandbox_daemons import means, no_isolation
 from tests.stand_in_broker import daemons, stand_in_broker
 from tests.trajectories import make_trajectory
+from tests.trial_hosts import trial_host
 from tests.trial_tasks import make_request, write_trial_task
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -50,20 +50,12 @@ UPDATE = "new weights"
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def agents_host(config: HostConfig, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TrialHost]:
     """A host whose sandboxes see the agents' programs, those that it claims from a broker too."""
-    token = tmp_path_factory.mktemp("token") / "token"
-    token.write_text(TOKEN)
     async with stand_in_broker(daemons(), TOKEN) as broker:
-        with pytest.MonkeyPatch.context() as patch:
+        with broker.told(tmp_path_factory.mktemp("token")), pytest.MonkeyPatch.context() as patch:
             patch.setenv(HARNESSES_VARIABLE, str(FOLDER))
-            patch.setenv(BROKER_VARIABLE, broker.address)
-            patch.setenv(BROKER_TOKEN_VARIABLE, str(token))
-            patch.setenv(RUN_VARIABLE, "run")
-            host = TrialHost(config)
-            try:
+            async with trial_host(config) as host:
                 await host.start()
                 yield host
-            finally:
-                await host.stop()
 
 
 def needs(program: str, *, is_ours: bool = True) -> pytest.MarkDecorator:

@@ -20,6 +20,7 @@ from seatrial_rollout.trials.spawn import HostConfig
 from tests.chat_models import FAMILIES, write_model
 from tests.engine_server import engine_server, tool_call
 from tests.leftovers import eventually, name_of, processes_using
+from tests.trial_hosts import trial_host
 from tests.trial_tasks import make_request, write_trial_task
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -199,13 +200,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 async def test_a_full_disk_is_no_zero(config: HostConfig, small_disk: Path, tmp_path: Path) -> None:
-    host = TrialHost(replace(config, scratch_dir=small_disk))
-    try:
+    async with trial_host(replace(config, scratch_dir=small_disk)) as host:
         request = make_request(write_trial_task(tmp_path / "task"), harness="tests.odd_harnesses:FillingTheDisk")
         trajectory = await host.run(request)
         again = await host.run(make_request(write_trial_task(tmp_path / "task"), mode=TrialMode.ORACLE))
-    finally:
-        await host.stop()
     assert trajectory.outcome.is_infrastructure
     assert trajectory.reward is None
     assert "disk is full" in trajectory.detail or "No space left" in trajectory.detail

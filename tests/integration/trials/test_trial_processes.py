@@ -15,6 +15,7 @@ from seatrial_rollout.trials.host import TrialHost
 from seatrial_rollout.trials.request import TrialMode
 from seatrial_rollout.trials.spawn import HostConfig, ZygoteError
 from tests.leftovers import eventually, processes_using
+from tests.trial_hosts import trial_host
 from tests.trial_tasks import make_request, write_trial_task
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -23,12 +24,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(loop_scope="module")
 async def own_host(config: HostConfig) -> AsyncIterator[TrialHost]:
     """A host for tests that break it."""
-    host = TrialHost(config)
-    try:
+    async with trial_host(config) as host:
         await host.start()
         yield host
-    finally:
-        await host.stop()
 
 
 def zygote_of(host: TrialHost) -> int:
@@ -131,12 +129,9 @@ async def test_stopping_a_host_cancels_its_trials_and_refuses_others(config: Hos
 async def test_a_zygote_that_cannot_load_says_why(config: HostConfig, tmp_path: Path) -> None:
     (tmp_path / "harbor").mkdir()
     (tmp_path / "harbor/__init__.py").write_text("raise ImportError('this is not harbor')")
-    host = TrialHost(HostConfig(env={"PYTHONPATH": str(tmp_path)}))
-    try:
+    async with trial_host(HostConfig(env={"PYTHONPATH": str(tmp_path)})) as host:
         with pytest.raises(ZygoteError, match="this is not harbor"):
             await host.start()
         trajectory = await host.run(make_request(write_trial_task(tmp_path / "task"), mode=TrialMode.NO_OP))
-    finally:
-        await host.stop()
     assert trajectory.outcome is Outcome.HARNESS_FAILED
     assert "this is not harbor" in trajectory.detail

@@ -14,7 +14,7 @@ from seatrial_api.finding import FindingKind
 from seatrial_api.inspection_request import InspectionRequest
 from seatrial_api.outcome import Outcome
 from seatrial_api.protos import broker_pb2 as pb
-from seatrial_api.sandboxes import BROKER_TOKEN_VARIABLE, BROKER_VARIABLE, RUN_VARIABLE
+from seatrial_api.sandboxes import BROKER_VARIABLE
 from seatrial_api.spec.rollout import SandboxSpec
 from seatrial_api.world_image import Inspection, InspectionResult
 from seatrial_rollout.environment.isolation import Means
@@ -25,6 +25,7 @@ from seatrial_rollout.trials.spawn import HostConfig
 from tests.engine_server import engine_server, tool_call
 from tests.sandbox_daemons import means, no_isolation
 from tests.stand_in_broker import StandInBroker, daemons, stand_in_broker
+from tests.trial_hosts import trial_host
 from tests.trial_tasks import make_request, write_trial_task
 
 pytestmark = pytest.mark.skipif(means() is Means.PLAIN, reason=no_isolation())
@@ -42,18 +43,11 @@ async def broker() -> AsyncIterator[StandInBroker]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def host(broker: StandInBroker, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TrialHost]:
     """As in a pod that the operator made."""
-    token = tmp_path_factory.mktemp("token") / "token"
-    token.write_text(f"{TOKEN}\n")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in ((BROKER_VARIABLE, broker.address), (RUN_VARIABLE, "run"), (BROKER_TOKEN_VARIABLE, token)):
-            patch.setenv(name, str(value))
-        host = TrialHost(HostConfig(sandbox=SANDBOX, num_trials=24, grace_seconds=15.0))
-        try:
+    with broker.told(tmp_path_factory.mktemp("token")):
+        async with trial_host(HostConfig(sandbox=SANDBOX, num_trials=24, grace_seconds=15.0)) as host:
             assert await host.start() == "kubernetes, pods of world office"
             assert broker.announced == pb.PrefetchRequest(world="office", run="run", count=24)
             yield host
-        finally:
-            await host.stop()
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -185,12 +179,9 @@ async def test_a_trial_that_is_stopped_gives_its_sandbox_back(
 
 async def test_a_pod_that_was_told_of_no_broker_is_of_no_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(BROKER_VARIABLE, raising=False)
-    host = TrialHost(HostConfig(sandbox=SANDBOX))
-    try:
+    async with trial_host(HostConfig(sandbox=SANDBOX)) as host:
         with pytest.raises(InvalidInputError, match="needs a pod that the operator made"):
             await host.start()
-    finally:
-        await host.stop()
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from seatrial_api.spec.rollout import SandboxSpec
-from seatrial_rollout.trials.host import TrialHost
 from seatrial_rollout.trials.spawn import HostConfig
+from tests.trial_hosts import trial_host
 from tests.trial_tasks import write_trial_task
 
 REPOSITORY = Path(__file__).parents[3]
@@ -22,20 +22,17 @@ TRIALS = """
 import asyncio, sys
 from pathlib import Path
 from seatrial_api.spec.rollout import SandboxSpec
-from seatrial_rollout.trials.host import TrialHost
 from seatrial_rollout.trials.request import TrialMode
 from seatrial_rollout.trials.spawn import HostConfig
+from tests.trial_hosts import trial_host
 from tests.trial_tasks import make_request
 
 async def main():
-    host = TrialHost(HostConfig(sandbox=SandboxSpec(provider="local")))
-    try:
+    async with trial_host(HostConfig(sandbox=SandboxSpec(provider="local"))) as host:
         print(await host.start())
         for mode in (TrialMode.ORACLE, TrialMode.NO_OP):
             trajectory = await host.run(make_request(Path(sys.argv[1]), mode=mode, trial_id=mode.value))
             print(mode.value, trajectory.outcome, trajectory.reward, trajectory.detail)
-    finally:
-        await host.stop()
 
 asyncio.run(main())
 """
@@ -71,8 +68,5 @@ def test_trials_run_as_plain_processes_and_say_so(tmp_path: Path, container: str
     ],
 )
 async def test_a_host_says_where_its_trials_will_run(sandbox: SandboxSpec | None, told: str) -> None:
-    host = TrialHost(HostConfig(sandbox=sandbox))
-    try:
+    async with trial_host(HostConfig(sandbox=sandbox)) as host:
         assert await host.start() == told
-    finally:
-        await host.stop()
