@@ -152,6 +152,8 @@ class Trajectory(ApiModel):
     """Sandboxes that took the place of one that had died."""
     restore_seconds: float = 0.0
     """Wall time in which the trial stood still for them; not charged."""
+    num_resumptions: NonNegative = 0
+    """Trial processes that took the place of one that had died, and went on with the turns that it had sampled."""
     findings: list[Finding] = Field(default_factory=list)
     """What the sandbox's audit found remarkable once the agent had ended, at most a hundred; of the last sandbox if
     others died. Empty where the provider has no audit, or the verifier a sandbox of its own."""

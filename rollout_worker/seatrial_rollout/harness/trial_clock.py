@@ -52,6 +52,11 @@ class TrialClock:
         if self._ended is None:
             self._excused += max(0.0, seconds)
 
+    def charge(self, seconds: float) -> None:
+        """Take time that went by before this clock was there."""
+        if self._ended is None:
+            self._excused -= seconds
+
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """Stand still for the time of a `with` block; blocks may nest and overlap."""

@@ -38,6 +38,10 @@ class Start:
     """Belongs to the trial alone; the host removes it."""
     environment: dict[str, str]
     """Added to the trial process's environment variables."""
+    turns_file: Path
+    """Where the policy's turns are kept; what is there was sampled in a process that died."""
+    wall_seconds: float
+    """Time until the trial's wall deadline."""
 
 
 @dataclass(frozen=True, slots=True)

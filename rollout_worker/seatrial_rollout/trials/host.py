@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import structlog
+
 from seatrial_api.clock import SYSTEM_CLOCK, Deadline
 from seatrial_api.errors import InvalidInputError, SeatrialError
 from seatrial_api.outcome import Outcome
@@ -30,6 +32,7 @@ from seatrial_rollout.trials.channel import (
     unpack,
 )
 from seatrial_rollout.trials.folders import OwnedFolder, try_to_remove
+from seatrial_rollout.trials.kept_turns import size_of
 from seatrial_rollout.trials.outcomes import unfinished
 from seatrial_rollout.trials.request import TrialRequest
 from seatrial_rollout.trials.spawn import HostConfig, RunningZygote, ZygoteError, tail
@@ -42,6 +45,13 @@ _REAP_SECONDS = 20.0
 """Time in which a killed trial is reaped."""
 _REMOVE_SECONDS = 5.0
 """Time in which the processes of a dead trial let go of its folder."""
+
+
+_log = structlog.get_logger(__name__)
+
+
+class _ProcessDiedError(Exception):
+    """A trial process, or the zygote above it, died before it answered; the message says what is known."""
 
 
 @dataclass(slots=True)
@@ -81,7 +91,8 @@ class TrialHost:
     """Runs trials in processes forked from one warm zygote.
 
     Works as a plain object and as an asynchronous Ray actor. A trial's fault is in its trajectory and never
-    raised. How many trials run at once is the caller's business.
+    raised. How many trials run at once is the caller's business. A trial whose process dies goes on in another
+    one, with the turns that were sampled, as long as each gets further than the one before.
 
         run ──▶ zygote ──fork──▶ trial process ──answer──▶ run
          │                          ▲
@@ -98,6 +109,8 @@ class TrialHost:
         self._sandboxes: SandboxZygote | None = None
         self._starting = asyncio.Lock()
         self._flights: dict[str, _Flight] = {}
+        self._between: set[str] = set()
+        """Trials that have no process yet, or none any more; one that is cancelled leaves."""
         self._folders = itertools.count()
         self._is_stopped = False
         self._cpu_seconds = 0.0
@@ -125,14 +138,16 @@ class TrialHost:
     async def run(self, request: TrialRequest) -> Trajectory:
         """Run one trial to its end; whatever happens to it is told in the trajectory."""
         started = SYSTEM_CLOCK.now()
-        work_dir = self.root / str(next(self._folders))
+        turns_file = self.root / f"{next(self._folders)}.turns"
+        self._between.add(request.trial_id)
         try:
-            trajectory = await self._run(request, work_dir)
+            trajectory = await self._go_on(request, turns_file)
         except (SeatrialError, OSError) as exc:
             outcome = Outcome.SANDBOX_FAILED if isinstance(exc, SandboxError) else Outcome.HARNESS_FAILED
             trajectory = unfinished(request, Outcome.CANCELLED if self._is_stopped else outcome, str(exc))
         finally:
-            await _remove(work_dir)
+            self._between.discard(request.trial_id)
+            turns_file.unlink(missing_ok=True)
         return trajectory.model_copy(update={"wall_seconds": SYSTEM_CLOCK.now() - started})
 
     async def expect(self, trials: Mapping[str, int]) -> None:
@@ -149,6 +164,7 @@ class TrialHost:
 
     async def cancel(self, trial_id: str) -> None:
         """Ask a trial to end; it is killed if it does not within a grace time. Unknown ids are ignored."""
+        self._between.discard(trial_id)
         flight = self._flights.get(trial_id)
         if flight is not None and not flight.is_cancelled and not flight.timeout.expired():
             flight.is_cancelled = True
@@ -204,17 +220,39 @@ class TrialHost:
         is_plain = is_plain or (await self._living_sandboxes()).means is Means.PLAIN
         return f"{LOCAL}, {'not isolated' if is_plain else 'isolated'}"
 
-    async def _run(self, request: TrialRequest, work_dir: Path) -> Trajectory:
+    async def _go_on(self, request: TrialRequest, turns_file: Path) -> Trajectory:
+        """Run a trial in one process after the other, until one answers or gets no further than the one before."""
+        async with self._starting:
+            await self._living_zygote()  # whose start is not the trial's time
+        wall = Deadline.after(request.harness.limits.wall_timeout_seconds)
+        num_resumptions = 0
+        while True:
+            size = size_of(turns_file)
+            work_dir = self.root / str(next(self._folders))
+            try:
+                trajectory = await self._run(request, work_dir, turns_file, wall)
+            except _ProcessDiedError as death:
+                if size_of(turns_file) == size:
+                    return unfinished(request, Outcome.HARNESS_FAILED, str(death))
+                num_resumptions += 1
+                _log.warning("trial process replaced", trial=request.trial_id, reason=str(death))
+            else:
+                return trajectory.model_copy(update={"num_resumptions": num_resumptions})
+            finally:
+                await _remove(work_dir)
+
+    async def _run(self, request: TrialRequest, work_dir: Path, turns_file: Path, wall: Deadline) -> Trajectory:
         async with self._starting:
             zygote = await self._living_zygote()
             environment = await self._environment(request)
+        if request.trial_id not in self._between:
+            return unfinished(request, Outcome.CANCELLED, "the run stopped while the trial had no process")
         os.mkdir(work_dir)  # noqa: PTH102  two microseconds; nothing to wait for
         near, far = packet_pair()
         near.settimeout(0)
-        seconds = request.harness.limits.wall_timeout_seconds + self._config.grace_seconds
-        flight = _Flight(near, asyncio.timeout(seconds))
+        flight = _Flight(near, asyncio.timeout(wall.remaining + self._config.grace_seconds))
         with near, far:
-            near.send(pack(Start(request, work_dir, environment)))
+            near.send(pack(Start(request, work_dir, environment, turns_file, wall.remaining)))
             zygote.hand_over(far)
             far.close()
             self._flights[request.trial_id] = flight
@@ -224,6 +262,7 @@ class TrialHost:
             except TimeoutError:
                 await _kill(flight)
                 if not flight.is_cancelled:
+                    seconds = request.harness.limits.wall_timeout_seconds + self._config.grace_seconds
                     detail = f"the trial did not end within {seconds:.0f} s and was killed"
                     return unfinished(request, Outcome.DEADLINE_EXCEEDED, detail)
             except asyncio.CancelledError:
@@ -241,12 +280,10 @@ class TrialHost:
         if flight.is_cancelled or self._is_stopped:
             return unfinished(request, Outcome.CANCELLED, "the run stopped; the trial was killed before it answered")
         if flight.exited is None:
-            return unfinished(request, Outcome.HARNESS_FAILED, "the zygote died, and the trial process with it")
+            raise _ProcessDiedError("the zygote died, and the trial process with it")
         detail = f"the trial process {_describe(flight.exited.status)} before it answered"
         output = tail(work_dir / "output.log")
-        return unfinished(
-            request, Outcome.HARNESS_FAILED, f"{detail}; its output ends:\n{output}" if output else detail
-        )
+        raise _ProcessDiedError(f"{detail}; its output ends:\n{output}" if output else detail)
 
 
 async def _announce(world: str, num_trials: int) -> None:

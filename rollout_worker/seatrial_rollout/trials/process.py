@@ -57,4 +57,4 @@ async def _run_until_stopped(start: Start) -> Trajectory:
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await run_trial(start.request, start.work_dir)
+    return await run_trial(start.request, start.work_dir, start.turns_file, start.wall_seconds)

@@ -24,6 +24,7 @@ from seatrial_rollout.harness.trial_clock import TrialClock
 from seatrial_rollout.judge.rubric import RUBRIC_FILE
 from seatrial_rollout.trials.archipelago_task import read_archipelago, world_of
 from seatrial_rollout.trials.judging import JudgeSetting
+from seatrial_rollout.trials.kept_turns import KeptTurns
 from seatrial_rollout.trials.outcomes import Evidence, Interruption, Phase, identity, judge
 from seatrial_rollout.trials.request import TrialMode, TrialRequest
 from seatrial_rollout.trials.slim_trial import SlimTask, SlimTrial
@@ -77,20 +78,27 @@ class _Attempt:
         )
 
 
-async def run_trial(request: TrialRequest, work_dir: Path) -> Trajectory:
+async def run_trial(
+    request: TrialRequest, work_dir: Path, turns_file: Path | None = None, wall_seconds: float | None = None
+) -> Trajectory:
     """Run one trial to its verified end; every way to end is an outcome, and nothing is raised.
 
     Args:
         request: The task, the agent and its limits.
         work_dir: Empty folder for the sandbox and Harbor's files; the caller removes it.
+        turns_file: Where the policy's turns are kept, and found if the trial goes on; nowhere if None.
+        wall_seconds: Time until the wall deadline; all of it if None.
     """
     started = SYSTEM_CLOCK.now()
     limits = request.harness.limits
     engine = EngineClient(request.engines, timeout_seconds=limits.engine_call_timeout_seconds)
-    setting = HarnessSetting(request, engine, TrialClock(limits.agent_timeout_seconds))
+    wall_seconds = limits.wall_timeout_seconds if wall_seconds is None else wall_seconds
+    clock = TrialClock(limits.agent_timeout_seconds)
+    kept = engine if turns_file is None else KeptTurns(engine, turns_file, clock)
+    setting = HarnessSetting(request, kept, clock)
     attempt = _Attempt()
     try:
-        async with asyncio.timeout(limits.wall_timeout_seconds), _sandboxes(request):
+        async with asyncio.timeout(wall_seconds), _sandboxes(request):
             with setting.current():
                 attempt.trial = _create(request, work_dir)
             with _judge(request, attempt.trial):

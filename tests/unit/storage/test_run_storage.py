@@ -103,7 +103,7 @@ def test_every_field_of_a_trajectory_survives_storage() -> None:
     span = GivenSpan(sequence=0, start=0, stop=3, messages="[]", tools="[]", rendered_at="2026-01-01T00:00:00Z")
     told = {"charged_seconds": 1.5, "wall_seconds": 2.5, "world": "acme", "num_restores": 2, "restore_seconds": 0.5}
     found = [Finding(kind=FindingKind.TAMPERING, path="/tests/x", detail="was removed")]
-    changed = {"given": [span], "detail": "x", "findings": found, **told}
+    changed = {"given": [span], "detail": "x", "findings": found, "num_resumptions": 1, **told}
     stored = make_trajectory(failed_calls=1).model_copy(update=changed)
     assert set(stored.model_fields_set) == set(Trajectory.model_fields)
     (read,) = trajectory_table.decode(trajectory_table.encode([stored]), origin="memory")

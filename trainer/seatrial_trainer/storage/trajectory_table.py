@@ -74,6 +74,7 @@ SCHEMA = pa.schema(
         ("world", pa.string()),
         ("num_restores", pa.int32()),
         ("restore_seconds", pa.float64()),
+        ("num_resumptions", pa.int32()),
         ("findings", pa.list_(_FINDING)),
         ("wall_seconds", pa.float64()),
         ("phase_seconds", _PAIRS),
