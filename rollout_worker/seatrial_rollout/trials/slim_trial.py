@@ -29,6 +29,7 @@ from seatrial_api.outcome import Outcome
 from seatrial_rollout.harness.errors import SandboxFailedError
 from seatrial_rollout.harness.record import HarnessRecord
 from seatrial_rollout.trials.outcomes import root_cause
+from seatrial_rollout.trials.verifier import BeginsVerification
 
 _PROBE_SECONDS = 10.0
 """Time in which a living sandbox runs `true`."""
@@ -148,6 +149,8 @@ class SlimTrial(SingleStepTrial):  # type: ignore[misc]  # Harbor is untyped her
     @override
     async def _collect_artifacts(self, *, stop_main_before_sidecars: bool = False) -> None:
         if not self.is_verified_in_place:  # only a verifier elsewhere needs them
+            if isinstance(self.agent_environment, BeginsVerification):  # or nobody would look at what the agent did
+                await self.agent_environment.begin_verification()
             await super()._collect_artifacts(stop_main_before_sidecars=stop_main_before_sidecars)
 
     @override
