@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Literal
 
 from seatrial.run_folders import kept_in, latest_run_folder
-from seatrial_api.driver_request import DriverRequest
 from seatrial_api.errors import InvalidInputError
 from seatrial_api.rlrun import RLRun
 from seatrial_api.spec.model import HuggingFaceSource, Source
 from seatrial_trainer.storage.checkpoints import MANIFEST_FILE, Checkpoint, CheckpointStore
-from seatrial_trainer.storage.run_storage import REQUEST_FILE, RunStorage
+from seatrial_trainer.storage.run_storage import RunStorage, read_request
 
 Which = Literal["Initial", "Best", "Last"]
 
@@ -34,9 +33,7 @@ def checkpoint_of(run: RLRun, which: Which, folder: Path | None) -> Path | None:
     if which == "Initial":
         return None
     folder = folder or latest_run_folder(run)
-    if not (folder / REQUEST_FILE).exists():
-        raise InvalidInputError(f"{folder} holds no run: there is no {REQUEST_FILE}")
-    started = DriverRequest.model_validate_json((folder / REQUEST_FILE).read_bytes())
+    started = read_request(folder)
     storage = RunStorage.open(folder, started.kept_in or kept_in(run, folder))
     trained = [stage.name for stage in started.run.spec.stages if stage.train]
     for checkpoint in (storage.stage(name).checkpoints.choose(which) for name in reversed(trained)):

@@ -84,6 +84,8 @@ def _data(data: dict[str, Any], question: Question) -> dict[str, Any]:
 
 def _named_set(text: str) -> dict[str, Any]:
     name, separator, path = text.rpartition("=")
+    if not path:
+        raise InvalidInputError(f"--tasks {text}: must be PATH or NAME=PATH")
     folder = Path(path).absolute()
     if not folder.exists():
         raise InvalidInputError(f"--tasks {text}: {folder} does not exist")

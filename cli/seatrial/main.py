@@ -22,7 +22,14 @@ from seatrial.manifest import load_run
 from seatrial.plan import make_plan
 from seatrial.plan_layout import GPU_MEMORY_GIB, LayoutInputs
 from seatrial.push.command import PushOrder, push
-from seatrial.run_folders import check_resumable, evaluation_folder, kept_in, latest_run_folder, new_run_folder
+from seatrial.run_folders import (
+    check_resumable,
+    evaluation_folder,
+    kept_in,
+    latest_run_folder,
+    looked_at,
+    new_run_folder,
+)
 from seatrial.summary import print_summary
 from seatrial.traces import print_comparison, print_traces
 from seatrial.validate import exit_code, print_validation
@@ -32,6 +39,8 @@ from seatrial.world_build import Order, build_image
 from seatrial_api.conditions import RunPhase
 from seatrial_api.driver_request import DriverRequest
 from seatrial_api.errors import InvalidInputError, TransientError
+from seatrial_api.finding import FindingKind
+from seatrial_api.outcome import Outcome
 from seatrial_api.playbook import ExitCode
 from seatrial_api.pods import Role
 from seatrial_api.refusals import Launcher, refusals
@@ -183,7 +192,7 @@ def plan(
         Path | None,
         typer.Option(help="The model's config.json, where the model is not here: what each training rank would need."),
     ] = None,
-    gpu_memory_gib: Annotated[float, typer.Option(help="Memory of a training GPU.")] = GPU_MEMORY_GIB,
+    gpu_memory_gib: Annotated[float, typer.Option(min=1, help="Memory of a training GPU.")] = GPU_MEMORY_GIB,
     simulate: Annotated[bool, typer.Option(help="Try concurrencies in virtual time; takes some seconds.")] = True,
 ) -> None:
     """Show what a run would make, its ceilings, its training layout and its cost, before anything is spent."""
@@ -209,7 +218,7 @@ def status(
         with ClusterRuns.connect(namespace, context) as runs:
             console.print(view.render(runs.get(run)))
         return
-    folder = folder or latest_run_folder(load_run(Path(run), []))
+    folder = looked_at(Path(run), folder)
     progress = read_progress(folder)
     if progress is None:
         console.print(f"no driver runs in {folder}", soft_wrap=True, highlight=False)
@@ -262,7 +271,7 @@ def resume(run: RunName, namespace: Namespace = None, context: Context = None) -
 @app.command()
 def report(manifest: Manifest, folder: RunFolder = None) -> None:
     """Write a run's report.html anew, whatever state the run is in."""
-    folder = folder or latest_run_folder(load_run(manifest, []))
+    folder = looked_at(manifest, folder)
     path = write_report(folder, base_dir=manifest.parent.absolute())
     console.print(f"report: {path}", soft_wrap=True, highlight=False)
 
@@ -273,37 +282,38 @@ def traces(  # noqa: PLR0913, PLR0917  one option per condition
     folder: RunFolder = None,
     stage: Annotated[str, typer.Option(help="Stage, or a pattern of stages: `train`, `*`.")] = "*",
     task: Annotated[str, typer.Option(help="Part of the task's name.")] = "",
-    outcome: Annotated[str, typer.Option(help="Outcome: `Completed`, `SandboxFailed`, ...")] = "",
+    outcome: Annotated[Outcome | None, typer.Option(help="How they ended.")] = None,
     tool: Annotated[str, typer.Option(help="A tool that was called: `sheets_lookup`.")] = "",
     max_reward: Annotated[float | None, typer.Option(help="Only trials that earned at most this.")] = None,
-    show: Annotated[int, typer.Option(help="Trajectories to print turn by turn.")] = 0,
+    show: Annotated[int, typer.Option(min=0, help="Trajectories to print turn by turn.")] = 0,
     *,
     failed_calls: Annotated[bool, typer.Option("--failed-calls", help="Only trials with a failed tool call.")] = False,
     infrastructure: Annotated[
         bool, typer.Option("--infrastructure", help="Only trials that infrastructure ended.")
     ] = False,
-    finding: Annotated[str, typer.Option(help="What the sandbox's audit found: `Tampering`, `LeftRunning`, ...")] = "",
+    finding: Annotated[FindingKind | None, typer.Option(help="What the sandbox's audit found.")] = None,
     against: Annotated[
         Path | None,
         typer.Option(help="Folder of another run: compare with its trajectories under the same conditions."),
     ] = None,
 ) -> None:
     """Summarise a run's trajectories by outcome, tool and error, or compare them with another run's."""
-    folder = folder or latest_run_folder(load_run(manifest, []))
+    folder = looked_at(manifest, folder)
     selection = Selection(
         task=task,
-        outcome=outcome,
+        outcome=outcome or "",
         tool=tool,
         failed_tool_calls=failed_calls,
         infrastructure=infrastructure,
-        finding=finding,
+        finding=finding or "",
         max_reward=max_reward,
     )
     chosen = list(selection.of(RunStorage(folder).trajectories(stage)))
     if against is None:
         print_traces(chosen, console, show=show)
     else:
-        print_comparison(compare(list(selection.of(RunStorage(against).trajectories(stage))), chosen), console)
+        others = RunStorage(looked_at(manifest, against)).trajectories(stage)
+        print_comparison(compare(list(selection.of(others)), chosen), console)
 
 
 @data.command("inspect")

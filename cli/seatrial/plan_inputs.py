@@ -57,8 +57,10 @@ def read_config(source: Source, base_dir: Path, given: Path | None = None) -> di
     except (OSError, ValueError) as exc:
         if given is None:
             return None
-        msg = f"--model-config {given}: {exc}"
-        raise InvalidInputError(msg) from exc
+        problem = exc.strerror if isinstance(exc, OSError) else f"is not JSON: {exc}"
+        raise InvalidInputError(f"--model-config {file}: {problem}") from exc
+    if given is not None and not isinstance(config, dict):
+        raise InvalidInputError(f"--model-config {file}: must be an object, as the model's {CONFIG_FILE} is")
     return config if isinstance(config, dict) else None
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seatrial.local import read_progress
-from seatrial_api.driver_request import DriverRequest
+from seatrial.manifest import load_run
 from seatrial_api.errors import InvalidInputError
 from seatrial_api.rlrun import RLRun
 from seatrial_api.rules import stored_form, violations
 from seatrial_api.spec.model import S3Source
 from seatrial_api.status import RLRunStatus, StageStatus
-from seatrial_trainer.storage.run_storage import REQUEST_FILE, RunStorage
+from seatrial_trainer.storage.run_storage import REQUEST_FILE, RunStorage, read_request
 
 if TYPE_CHECKING:
     from seatrial_rollout.object_store.store import ObjectStore
@@ -70,6 +70,18 @@ def latest_run_folder(run: RLRun) -> Path:
     return folder
 
 
+def looked_at(manifest: Path, folder: Path | None) -> Path:
+    """Folder of the run that a command is to show: the one that was named, else that of the manifest's latest run.
+
+    Raises:
+        InvalidInputError: if it holds no run.
+    """
+    if folder is None:
+        return latest_run_folder(load_run(manifest, []))
+    read_request(folder)
+    return folder
+
+
 def evaluation_folder(run: RLRun, out: Path | None, *, resume: bool) -> Path:
     """Folder of an evaluation, made if it is a new one.
 
@@ -85,6 +97,8 @@ def evaluation_folder(run: RLRun, out: Path | None, *, resume: bool) -> Path:
         return latest_run_folder(run) if resume else new_run_folder(run)
     if resume and not (out / REQUEST_FILE).exists():
         raise InvalidInputError(f"--out {out}: no evaluation was begun there; start it without --resume")
+    if out.exists() and not out.is_dir():
+        raise InvalidInputError(f"--out {out} is a file; name a folder")
     if not resume and out.exists() and any(out.iterdir()):
         raise InvalidInputError(f"--out {out} is not empty; go on with what is there by --resume, or choose another")
     out.mkdir(parents=True, exist_ok=True)
@@ -101,7 +115,7 @@ def check_resumable(folder: Path, run: RLRun) -> None:
     """
     if read_progress(folder) is not None:
         raise InvalidInputError(f"{folder}: a driver still works on this run; stop it, or wait for its end")
-    before = DriverRequest.model_validate_json((folder / REQUEST_FILE).read_bytes()).run
+    before = read_request(folder).run
     storage = RunStorage(folder)
     begun = [StageStatus(name=stage.name) for stage in before.spec.stages if storage.stage(stage.name).has_begun]
     if broken := list(violations(run.model_copy(update={"status": RLRunStatus(stages=begun)}), before)):

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 from seatrial.oci_archive import INDEX, MANIFEST, OciArchive, Record, blob_name
@@ -47,10 +47,15 @@ def build_image(order: Order, out: Path) -> str:
         Digest of the image's manifest: `sha256:...`.
 
     Raises:
-        InvalidInputError: If the folder holds what no world should, or the base is no OCI archive of this platform.
+        InvalidInputError: If the order cannot be carried out: the folder holds what no world should, or the base is no
+            OCI archive of this platform.
     """
     if not order.folder.is_dir():
         raise InvalidInputError(f"{order.folder} is not a folder; give the one that holds the world's files")
+    if not PurePosixPath(order.workdir).is_absolute():
+        raise InvalidInputError(f"--workdir {order.workdir} must begin with /; commands of the image start there")
+    if out.is_dir():
+        raise InvalidInputError(f"{out} is a folder; name the archive that is to be written")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent) as scratch:
         unfinished = Path(scratch) / "image.tar"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from seatrial.run_folders import check_resumable, latest_run_folder, new_run_folder
+from seatrial.run_folders import check_resumable, evaluation_folder, latest_run_folder, new_run_folder
 from seatrial_api.driver_request import DriverRequest
 from seatrial_api.errors import InvalidInputError
 from seatrial_api.progress import Progress
@@ -47,6 +47,12 @@ def test_the_latest_run_is_the_one_with_the_highest_number(make_run: MakeRun) ->
     first.rename(first.with_name("999"))
     assert start(run).name == "1000"
     assert latest_run_folder(run).name == "1000"
+
+
+def test_an_evaluation_is_not_written_over_a_file(make_run: MakeRun, tmp_path: Path) -> None:
+    (tmp_path / "notes").touch()
+    with pytest.raises(InvalidInputError, match="notes is a file; name a folder"):
+        evaluation_folder(make_run(), tmp_path / "notes", resume=False)
 
 
 def test_what_has_not_begun_may_change(make_run: MakeRun) -> None:

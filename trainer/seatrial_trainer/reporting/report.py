@@ -12,7 +12,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from tokenizers import Tokenizer
 
 from seatrial_api.driver_request import DriverRequest
-from seatrial_api.errors import InvalidInputError
 from seatrial_api.trajectory import Trajectory
 from seatrial_rollout.engine.model_files import find_model
 from seatrial_trainer.evaluation.summary import passed
@@ -24,7 +23,7 @@ from seatrial_trainer.reporting.symptoms import find_symptoms
 from seatrial_trainer.reporting.token_costs import token_lines
 from seatrial_trainer.reporting.token_view import SequenceView, view_sequences
 from seatrial_trainer.storage.atomic import write_atomic
-from seatrial_trainer.storage.run_storage import REPORT_FILE, REQUEST_FILE, RunStorage
+from seatrial_trainer.storage.run_storage import REPORT_FILE, RunStorage, read_request
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +44,7 @@ def write_report(folder: Path, base_dir: Path | None = None) -> Path:
     Raises:
         InvalidInputError: if the folder holds no run, or the run's model is gone.
     """
-    if not (folder / REQUEST_FILE).exists():
-        raise InvalidInputError(f"{folder} holds no run: there is no {REQUEST_FILE}")
-    request = DriverRequest.model_validate_json((folder / REQUEST_FILE).read_bytes())
+    request = read_request(folder)
     if base_dir is not None:
         request = request.model_copy(update={"base_dir": base_dir})
     storage = RunStorage(folder)

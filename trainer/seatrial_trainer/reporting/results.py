@@ -19,7 +19,7 @@ from seatrial_api.stage_report import EvaluationResult, StageReport
 from seatrial_api.trajectory import Trajectory
 from seatrial_trainer.evaluation.summary import behaviour, passed
 from seatrial_trainer.storage.atomic import write_atomic
-from seatrial_trainer.storage.run_storage import REQUEST_FILE, RESULTS_FILE, TRIALS_FILE, USAGE_FILE, RunStorage
+from seatrial_trainer.storage.run_storage import RESULTS_FILE, TRIALS_FILE, USAGE_FILE, RunStorage, read_request
 
 TRIALS_SCHEMA = pa.schema(
     [
@@ -72,7 +72,7 @@ def write_results(folder: Path) -> list[Path]:
     evaluated = [report for report in storage.reports() if report.kind == "Evaluate" and report.evaluations]
     if not evaluated:
         return []
-    request = DriverRequest.model_validate_json((folder / REQUEST_FILE).read_bytes())
+    request = read_request(folder)
     run = request.run
     usage = read_usage(folder)
     results = Results(

@@ -28,7 +28,8 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from seatrial_api.errors import CorruptionError, SeatrialError
+from seatrial_api.driver_request import DriverRequest
+from seatrial_api.errors import CorruptionError, InvalidInputError, SeatrialError
 from seatrial_api.spec.model import S3Source
 from seatrial_api.stage_report import StageReport
 from seatrial_api.trajectory import Trajectory
@@ -47,6 +48,20 @@ _OWNER = "owner"
 _OWNED = ("stages", "trajectories", "failures")
 _PAGES = ("tensorboard", "logs", REPORT_FILE, RESULTS_FILE, TRIALS_FILE)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def read_request(folder: Path) -> DriverRequest:
+    """What the run of a folder was asked for.
+
+    Raises:
+        InvalidInputError: if the folder holds no run, or the file is damaged.
+    """
+    try:
+        return DriverRequest.model_validate_json((folder / REQUEST_FILE).read_bytes())
+    except OSError:
+        raise InvalidInputError(f"{folder} holds no run: there is no {REQUEST_FILE}") from None
+    except ValidationError as exc:
+        raise InvalidInputError(f"{folder / REQUEST_FILE} is damaged: {exc.errors()[0]['msg']}") from exc
 
 
 class SupersededError(SeatrialError):
