@@ -151,6 +151,8 @@ class EvaluationResult(ApiModel):
     behaviour: dict[str, float] = Field(default_factory=dict)
     """Means over graded trials: `turns`, `tokens`, `tokens_per_turn`, `prompt_tokens`, `tool_calls`,
     `tool_success_rate`, `code_share` (calls that run code), `charged_seconds`."""
+    tokens: TokenUse | None = None
+    """Tokens of all its trials, those that infrastructure ended included, in an Evaluate stage."""
 
 
 class Spread(ApiModel):

@@ -90,7 +90,12 @@ async def test_results_are_left_for_programs(storage: RunStorage) -> None:
     report = await run_stage(run, "before", storage)
     assert write_results(folder) == [folder / RESULTS_FILE, folder / TRIALS_FILE]
     results = Results.model_validate_json((folder / RESULTS_FILE).read_bytes())
-    assert results.stages == {"before": report.evaluations}
+    measured = results.stages["before"]
+    assert [one.model_dump(exclude={"dollars"}) for one in measured] == [r.model_dump() for r in report.evaluations]
+    (tokens, dollars), _ = [(one.tokens, one.dollars) for one in measured]
+    assert tokens is not None
+    assert (tokens.harness, tokens.trials, tokens.prompt_tokens, tokens.completion_tokens) == ("archipelago", 6, 18, 24)
+    assert dollars == pytest.approx(18e-6)
     assert results.dollars == 2.0
     assert results.model.path == str(folder / "model")
     rows = pq.read_table(folder / TRIALS_FILE).to_pylist()

@@ -16,6 +16,7 @@ from seatrial_api.rlrun import RLRun
 from seatrial_api.stage_report import Estimate, GateResult, ReadAgain, StageReport, StageResult, TokenUse
 from seatrial_api.trajectory import Trajectory
 from seatrial_trainer.evaluation.summary import summarize
+from seatrial_trainer.observability.token_use import tokens_of
 from seatrial_trainer.reporting.charts import charts
 from seatrial_trainer.reporting.report import write_report
 from seatrial_trainer.reporting.token_view import view_sequences
@@ -124,7 +125,9 @@ def test_the_page_tells_what_training_did_under_each_harness(run_folder: Path) -
     tries = [make_trajectory(f"t{n}", task=f"task-{n}", reward=n % 2) for n in range(4)]
     for stage, gain in (("before", None), ("after", Estimate(mean=0.25, low=0.125, high=0.5, count=4))):
         results = [
-            summarize("held-out T=1", harness, tries).model_copy(update={"gain": gain})
+            summarize("held-out T=1", harness, tries).model_copy(
+                update={"gain": gain, "tokens": sum(map(tokens_of, tries), TokenUse(harness=harness))}
+            )
             for harness in ("archipelago", "opencode")
         ]
         report = StageReport(stage=stage, kind="Evaluate", result=StageResult.PASSED, evaluations=results)
@@ -134,6 +137,7 @@ def test_the_page_tells_what_training_did_under_each_harness(run_folder: Path) -
     for harness in ("archipelago trained with", "opencode"):
         assert f"held-out T=1 {harness} 50.0 %" in section
     assert section.count("+25.0 [+12.5, +50.0]") == 2
+    assert section.count("before 0 3 4 after 0 3 4") == 2
     assert re.search(r"How agents worked .*sheets_lookup 4, 100 %, 2 of 4", text)
 
 

@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from seatrial_api.spec.operations import CostSpec
 from seatrial_api.stage_report import EvaluationResult, StageReport
+from seatrial_trainer.reporting.token_costs import TokenLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,11 @@ def transfer(measured: Sequence[Line], trained_with: str) -> list[Line]:
     twice = [line for line in measured if len(line.results) > 1]
     names = {line.name for line in twice if line.harness != trained_with}
     return [line for line in twice if line.name in names]
+
+
+def costs(line: Line, prices: CostSpec) -> list[TokenLine]:
+    """What each stage's trials of a line cost, oldest first; those left out whose tokens were not counted."""
+    return [TokenLine(stage, result.tokens, prices) for stage, result in line.results.items() if result.tokens]
 
 
 def _results(reports: Sequence[StageReport], name: str, harness: str) -> Iterator[tuple[str, EvaluationResult]]:

@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -55,6 +56,7 @@ def write_report(folder: Path, base_dir: Path | None = None) -> Path:
         run=request.run,
         reports=reports,
         evaluations=measured,
+        costs=partial(evaluations.costs, prices=request.run.spec.cost),
         transfer=evaluations.transfer(measured, request.run.spec.harness.name),
         charts=[json.dumps(spec) for spec in _all_charts(request, storage, trajectories)],
         bundle=_javascript(),

@@ -15,9 +15,11 @@ from seatrial_api.base import ApiModel
 from seatrial_api.ceilings import Usage, dollars
 from seatrial_api.driver_request import DriverRequest
 from seatrial_api.spec.model import Source
-from seatrial_api.stage_report import EvaluationResult, StageReport
+from seatrial_api.spec.operations import CostSpec
+from seatrial_api.stage_report import EvaluationResult, StageReport, TokenUse
 from seatrial_api.trajectory import Trajectory
 from seatrial_trainer.evaluation.summary import behaviour, passed
+from seatrial_trainer.reporting.token_costs import TokenLine
 from seatrial_trainer.storage.atomic import write_atomic
 from seatrial_trainer.storage.run_storage import RESULTS_FILE, TRIALS_FILE, USAGE_FILE, RunStorage, read_request
 
@@ -51,6 +53,14 @@ TRIALS_SCHEMA = pa.schema(
 """What a trial that infrastructure ended did counts nowhere: filter by `is_infrastructure`."""
 
 
+class SettingResult(EvaluationResult):
+    """What one setting measured, and what that cost."""
+
+    dollars: float
+    """Its tokens at the prices of `spec.cost`. Node hours and the judge belong to the run: its settings are measured
+    side by side."""
+
+
 class Results(ApiModel):
     """`results.json`."""
 
@@ -58,7 +68,7 @@ class Results(ApiModel):
     """Name of the run."""
     model: Source
     """What was evaluated, a checkpoint by its own folder; where stages trained it, what they started from."""
-    stages: dict[str, list[EvaluationResult]] = Field(default_factory=dict)
+    stages: dict[str, list[SettingResult]] = Field(default_factory=dict)
     """Results by Evaluate stage, oldest first."""
     usage: dict[str, float]
     """Node hours, tokens by tier and the judge's bill of the whole run, over all its attempts."""
@@ -78,7 +88,7 @@ def write_results(folder: Path) -> list[Path]:
     results = Results(
         run=run.metadata.name,
         model=_evaluated(request, folder),
-        stages={report.stage: report.evaluations for report in evaluated},
+        stages={report.stage: list(_priced(report, run.spec.cost)) for report in evaluated},
         usage=asdict(usage),
         dollars=dollars(usage, run.spec.cost),
     )
@@ -98,6 +108,12 @@ def read_usage(folder: Path) -> Usage:
     """What a run has used up, over all its attempts; nothing where that was never written."""
     path = folder / USAGE_FILE
     return Usage(**json.loads(path.read_bytes())) if path.exists() else Usage()
+
+
+def _priced(report: StageReport, prices: CostSpec) -> Iterator[SettingResult]:
+    for result in report.evaluations:
+        use = result.tokens or TokenUse(harness=result.harness)
+        yield SettingResult(**result.model_dump(), dollars=TokenLine(report.stage, use, prices).dollars)
 
 
 def _evaluated(request: DriverRequest, folder: Path) -> Source:

@@ -32,6 +32,11 @@ class TokenLine:
         return dollars(Usage(completion_tokens=self.use.completion_tokens), self.prices)
 
     @property
+    def dollars(self) -> float:
+        """Of all three."""
+        return self.cached_dollars + self.prompt_dollars + self.completion_dollars
+
+    @property
     def hit_rate(self) -> str:
         """Share of prompt tokens that came from a prefix cache."""
         return "" if self.use.hit_rate is None else f"{self.use.hit_rate:.1%}"

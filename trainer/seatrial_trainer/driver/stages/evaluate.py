@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from seatrial_api.errors import InvalidInputError
 from seatrial_api.spec.harness import Sampling
 from seatrial_api.spec.stages import EvaluateStage, StageSpec
-from seatrial_api.stage_report import Estimate, EvaluationResult, GateResult, StageReport
+from seatrial_api.stage_report import Estimate, EvaluationResult, GateResult, StageReport, TokenUse
 from seatrial_api.trajectory import Trajectory
 from seatrial_trainer.driver.context import StageContext
 from seatrial_trainer.driver.inputs import HELD_OUT
@@ -16,6 +16,7 @@ from seatrial_trainer.driver.measuring import Counter, Measurement, measure
 from seatrial_trainer.driver.trials import TrialProfile
 from seatrial_trainer.evaluation.statistics import estimate_gain
 from seatrial_trainer.evaluation.summary import results_by_task, summarize
+from seatrial_trainer.observability.token_use import tokens_of
 from seatrial_trainer.storage.checkpoints import Checkpoint
 from seatrial_trainer.storage.run_storage import RunStorage
 
@@ -120,6 +121,7 @@ def _result(
         "sampling": setting.sampling,
         "purpose": _purpose(context.stage, setting),
         "gain": gain,
+        "tokens": sum((tokens_of(one) for one in tries if one.turns), TokenUse(harness=setting.harness)),
     }
     return summarize(setting.label, setting.harness, tries).model_copy(update=asked)
 
