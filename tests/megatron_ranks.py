@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from seatrial_api.spec.algorithm import LossSpec
 from seatrial_trainer.policy.backends import start_backend
-from seatrial_trainer.policy.batch import Minibatch
+from seatrial_trainer.policy.batch import Minibatch, TrainingSequence
 from seatrial_trainer.policy.protocol import PolicyBackend
 from seatrial_trainer.policy.ranks import Ranks, connect_store, open_store
 from seatrial_trainer.policy.setup import PolicySetup
@@ -40,6 +40,13 @@ class Case:
     """Name of an earlier case whose checkpoint it goes on from."""
     measures_width: bool = False
     """Whether the first step's tensors are looked at."""
+
+    @classmethod
+    def of(
+        cls, name: str, setup: PolicySetup, model: Path, sequences: Sequence[TrainingSequence], load: str | None = None
+    ) -> Self:
+        """A case that trains on sequences and asks for their probabilities."""
+        return cls(name, setup, model, dppo(sequences), [sequence.token_ids for sequence in sequences], load)
 
     @property
     def untrained(self) -> str:
@@ -107,7 +114,12 @@ def step(backend: PolicyBackend, minibatch: Minibatch) -> dict[str, float]:
     return {**told, "num_tokens": stats.num_tokens, "grad_norm": optim.grad_norm}
 
 
-def dppo(sequences: list[Any]) -> Minibatch:
+def flat(rows: list[list[float]]) -> list[float]:
+    """Values of all sequences, one after the other."""
+    return [value for row in rows for value in row]
+
+
+def dppo(sequences: Sequence[TrainingSequence]) -> Minibatch:
     """A mini-batch with a penalty on its first half."""
     half = len(sequences) // 2
     penalised = [replace(sequence, kl_coefficient=0.05) for sequence in sequences[:half]]

@@ -14,7 +14,7 @@ import torch
 
 from seatrial_api.spec.algorithm import OptimizerSpec
 from seatrial_api.spec.backend import TrainerSpec
-from seatrial_api.spec.model import ContextLength, ModelSpec, Source
+from seatrial_api.spec.model import ContextLength, LoRA, ModelSpec, Source
 from seatrial_trainer.policy.batch import TrainingSequence
 from seatrial_trainer.policy.setup import PolicySetup
 
@@ -28,6 +28,19 @@ SIZES: dict[str, Any] = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 256,
 }
+FIELDS: dict[str, dict[str, Any]] = {
+    "Qwen3Config": {"head_dim": 8, "tie_word_embeddings": True},
+    "Qwen3MoeConfig": {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
+    "Qwen3_5TextConfig": {  # three layers in four are recurrent
+        "num_hidden_layers": 4,
+        "head_dim": 8,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 2,
+        "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8,
+    },
+}
+"""What an architecture has besides."""
 
 MakeModel = Callable[..., Path]
 
@@ -50,9 +63,7 @@ def make_model(tmp_path_factory: pytest.TempPathFactory) -> MakeModel:
         key = f"{config_class} {sorted(fields.items())}"
         if key not in made:
             torch.manual_seed(0)
-            if config_class == "Qwen3Config":
-                fields = {"head_dim": 8, "tie_word_embeddings": True, **fields}
-            config = getattr(transformers, config_class)(**{**SIZES, **fields})
+            config = getattr(transformers, config_class)(**SIZES | FIELDS.get(config_class, {}) | fields)
             made[key] = tmp_path_factory.mktemp("model")
             transformers.AutoModelForCausalLM.from_config(config).save_pretrained(made[key])
         return made[key]
@@ -66,9 +77,11 @@ def model_path(make_model: MakeModel) -> Path:
     return make_model()
 
 
-def make_setup(dtype: str = "float32", learning_rate: float = 1e-2, **trainer: Any) -> PolicySetup:
+def make_setup(
+    dtype: str = "float32", learning_rate: float = 1e-2, lora: LoRA | None = None, **trainer: Any
+) -> PolicySetup:
     return PolicySetup(
-        model=ModelSpec(source=Source(path="unused"), dtype=dtype, context_length=ContextLength(train=256)),
+        model=ModelSpec(source=Source(path="unused"), dtype=dtype, context_length=ContextLength(train=256), lora=lora),
         trainer=TrainerSpec(**trainer),
         optimizer=OptimizerSpec(learning_rate=learning_rate),
     )

@@ -25,9 +25,7 @@ IDS = [[1, 2, 3, 4, 5, 6], [7, 8, 9]]
 
 
 def lora_setup(targets: list[str] | None = None, dtype: str = "float32", **trainer: Any) -> PolicySetup:
-    setup = make_setup(dtype, **trainer)
-    lora = LoRA(rank=RANK, alpha=ALPHA, target_modules=targets)
-    return replace(setup, model=setup.model.model_copy(update={"lora": lora}))
+    return make_setup(dtype, lora=LoRA(rank=RANK, alpha=ALPHA, target_modules=targets), **trainer)
 
 
 def make_backend(model_path: Path, targets: list[str] | None = None, **fields: Any) -> TorchBackend:

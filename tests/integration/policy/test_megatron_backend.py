@@ -1,6 +1,5 @@
 """megatron-core on two ranks gives what the torch backend gives on one: probabilities, gradients, curves, weights."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,15 +7,16 @@ import torch
 
 from seatrial_api.errors import InvalidInputError
 from seatrial_api.spec.model import LoRA
-from seatrial_trainer.policy.setup import PolicySetup
 from seatrial_trainer.policy.torch_backend import TorchBackend
 from tests.integration.policy.conftest import MakeModel, make_sequences, make_setup
-from tests.megatron_ranks import NUM_RANKS, Case, Seen, dppo, look, run
+from tests.megatron_ranks import NUM_RANKS, Case, Seen, flat, look, run
 
 pytestmark = pytest.mark.timeout(600)
 
 ROUNDING = {"rtol": 1e-4, "atol": 2e-4}
 """32-bit sums in another order, over three steps of 0.01: Adam makes whole steps of gradients that are rounding."""
+
+ADAPTERS = LoRA(rank=4, alpha=12)
 
 LAYOUTS = {
     "tensor": {"tensor": 2},
@@ -48,25 +48,22 @@ RESHARDED = {
 
 @pytest.fixture(scope="module")
 def models(make_model: MakeModel) -> dict[str, Path]:
-    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "norm_topk_prob": True}
     return {
         "qwen3": make_model(),
         "deep": make_model(num_hidden_layers=4),
         "llama": make_model("LlamaConfig", vocab_size=65),
-        "moe": make_model("Qwen3MoeConfig", head_dim=8, **experts),
+        "moe": make_model("Qwen3MoeConfig", norm_topk_prob=True),
     }
 
 
 @pytest.fixture(scope="module")
 def cases(models: dict[str, Path]) -> dict[str, Case]:
     sequences = make_sequences()
-    minibatch, ids = dppo(sequences), [sequence.token_ids for sequence in sequences]
+    sizing = {"backend": "megatron", "ranks": NUM_RANKS, "max_tokens_per_microbatch": 64}
 
     def case(name: str, sizes: dict[str, int], model: str, load: str | None = None) -> Case:
-        setup = make_setup(backend="megatron", ranks=NUM_RANKS, parallelism=sizes, max_tokens_per_microbatch=64)
-        if "adapters" in name:
-            setup = with_adapters(setup)
-        return Case(name, setup, models[model], minibatch, ids, load)
+        setup = make_setup(lora=ADAPTERS if "adapters" in name else None, parallelism=sizes, **sizing)
+        return Case.of(name, setup, models[model], sequences, load)
 
     plain = {name: case(name, sizes, MODELS.get(name, "qwen3")) for name, sizes in LAYOUTS.items()}
     resharded = {name: case(name, sizes, MODELS.get(load, "qwen3"), load) for name, (load, sizes) in RESHARDED.items()}
@@ -86,7 +83,7 @@ def expected(cases: dict[str, Case], tmp_path_factory: pytest.TempPathFactory) -
     def look_at(case: Case) -> Seen:
         key = case.model, case.setup.model.lora is not None
         if key not in found:
-            setup = with_adapters(make_setup()) if case.setup.model.lora else make_setup()
+            setup = make_setup(lora=case.setup.model.lora)
             found[key] = look(TorchBackend(setup, case.model), case, tmp_path_factory.mktemp("torch"))
         return found[key]
 
@@ -144,11 +141,3 @@ def test_a_layout_that_does_not_fit_the_model_is_refused_by_field(
     setup = make_setup(backend="megatron", ranks=ranks, parallelism=sizes)
     with pytest.raises(InvalidInputError, match=words):
         check_layout(AutoConfig.from_pretrained(model_path), setup.trainer)
-
-
-def with_adapters(setup: PolicySetup) -> PolicySetup:
-    return replace(setup, model=setup.model.model_copy(update={"lora": LoRA(rank=4, alpha=12)}))
-
-
-def flat(values: list[list[float]]) -> list[float]:
-    return [value for row in values for value in row]

@@ -13,7 +13,7 @@ from seatrial_api.spec.algorithm import OptimizerSpec
 from seatrial_trainer.policy.setup import PolicySetup
 from seatrial_trainer.policy.torch_backend import TorchBackend
 from tests.integration.policy.conftest import VOCABULARY, make_sequences, make_setup
-from tests.megatron_ranks import NUM_RANKS, Case, Seen, dppo, look, run
+from tests.megatron_ranks import NUM_RANKS, Case, Seen, flat, look, run
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -113,11 +113,10 @@ def stack_experts(source: Path, directory: Path) -> None:
 @pytest.fixture(scope="module")
 def cases(models: dict[str, Path]) -> dict[str, Case]:
     sequences = make_sequences()
-    minibatch, ids = dppo(sequences), [sequence.token_ids for sequence in sequences]
 
     def case(name: str, model: str, sizes: dict[str, int], load: str | None = None) -> Case:
         parts = setup(backend="megatron", ranks=NUM_RANKS, parallelism=sizes, max_tokens_per_microbatch=64)
-        return Case(name, parts, models[model], minibatch, ids, load)
+        return Case.of(name, parts, models[model], sequences, load)
 
     plain = {name: case(name, model, sizes) for name, (model, sizes) in LAYOUTS.items()}
     resharded = {name: case(name, model, sizes, load) for name, (load, model, sizes) in RESHARDED.items()}
@@ -198,7 +197,3 @@ def test_the_hybrid_goes_on_in_another_layout_with_its_optimiser(name: str, seen
 
 def test_no_rank_ever_holds_logits_of_the_whole_vocabulary(seen: dict[str, Seen]) -> None:
     assert seen[WIDE].width == BIG_VOCABULARY // 2
-
-
-def flat(values: list[list[float]]) -> list[float]:
-    return [value for row in values for value in row]

@@ -14,7 +14,7 @@ from seatrial_trainer.policy.batch import TrainingSequence
 from seatrial_trainer.policy.megatron.layout import check_layout
 from seatrial_trainer.policy.routing import UNKNOWN
 from tests.integration.policy.conftest import MakeModel, make_sequences, make_setup
-from tests.megatron_ranks import NUM_RANKS, Case, Seen, dppo, run
+from tests.megatron_ranks import NUM_RANKS, Case, Seen, run
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -32,8 +32,8 @@ OWN = "own-choices"
 
 @pytest.fixture(scope="module")
 def model(make_model: MakeModel) -> Path:
-    experts = {"num_experts": NUM_EXPERTS, "num_experts_per_tok": NUM_CHOSEN, "moe_intermediate_size": 16}
-    return make_model("Qwen3MoeConfig", head_dim=8, norm_topk_prob=True, initializer_range=0.2, **experts)
+    experts = {"num_experts": NUM_EXPERTS, "num_experts_per_tok": NUM_CHOSEN}
+    return make_model("Qwen3MoeConfig", norm_topk_prob=True, initializer_range=0.2, **experts)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def seen(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, See
 
 def case(name: str, model: Path, sequences: list[TrainingSequence], **trainer: Any) -> Case:
     setup = make_setup(backend="megatron", ranks=NUM_RANKS, **trainer)
-    return Case(name, setup, model, dppo(sequences), [sequence.token_ids for sequence in sequences])
+    return Case.of(name, setup, model, sequences)
 
 
 @pytest.mark.parametrize("name", REPLAYED)

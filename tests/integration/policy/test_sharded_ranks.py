@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from seatrial_api.spec.model import LoRA
-from seatrial_trainer.policy.setup import PolicySetup
 from seatrial_trainer.policy.torch_backend import TorchBackend
 from tests.integration.policy.conftest import MakeModel, make_sequences, make_setup
-from tests.megatron_ranks import Case, Seen, dppo, look
+from tests.megatron_ranks import Case, Seen, flat, look
 from tests.torch_ranks import Parts, run
 
 pytestmark = pytest.mark.timeout(1200)
@@ -33,17 +32,12 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def models(make_model: MakeModel) -> dict[str, Path]:
-    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "norm_topk_prob": True}
-    linear = {f"linear_{what}": 8 if what.endswith("dim") else 2 for what in _LINEAR}
     return {
         "qwen3": make_model(),
         "llama": make_model("LlamaConfig", vocab_size=65),
-        "moe": make_model("Qwen3MoeConfig", head_dim=8, **experts),
-        "qwen3.5": make_model("Qwen3_5TextConfig", num_hidden_layers=4, head_dim=8, **linear),
+        "moe": make_model("Qwen3MoeConfig", norm_topk_prob=True),
+        "qwen3.5": make_model("Qwen3_5TextConfig"),
     }
-
-
-_LINEAR = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim")
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +46,11 @@ def cases(models: dict[str, Path]) -> dict[str, Case]:
 
 
 def _case(name: str, model: Path, **fields: Any) -> Case:
-    setup: PolicySetup = make_setup(ranks=1, max_tokens_per_microbatch=40, **fields)
-    if name == "adapters":
-        setup = replace(setup, model=setup.model.model_copy(update={"lora": LoRA(rank=4, alpha=8)}))
+    lora = LoRA(rank=4, alpha=8) if name == "adapters" else None
+    setup = make_setup(ranks=1, lora=lora, max_tokens_per_microbatch=40, **fields)
     sequences = make_sequences(1, 1) if name == "a-rank-without-a-pack" else make_sequences()
     load = "tied-by-one" if name == "from-one-rank" else None
-    return Case(name, setup, model, dppo(sequences), [sequence.token_ids for sequence in sequences], load)
+    return Case.of(name, setup, model, sequences, load)
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +74,6 @@ def together(alone: dict[str, Seen], cases: dict[str, Case], folder: Path) -> di
     """What two ranks give, in the folder where checkpoints of one rank lie."""
     assert alone
     return run(list(cases.values()), folder, 2)
-
-
-def flat(rows: list[list[float]]) -> list[float]:
-    return [value for row in rows for value in row]
 
 
 @pytest.mark.parametrize("name", CASES)

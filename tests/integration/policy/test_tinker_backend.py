@@ -37,9 +37,9 @@ def service(model_path: Path) -> Iterator[TinkerService]:
 
 
 def setup(repo: str = MODEL) -> PolicySetup:
-    plain = make_setup(backend="tinker")
+    plain = make_setup(backend="tinker", lora=LoRA(rank=4, alpha=ALPHA))
     source = Source(hf=HuggingFaceSource(repo=repo))
-    return replace(plain, model=plain.model.model_copy(update={"source": source, "lora": LoRA(rank=4, alpha=ALPHA)}))
+    return replace(plain, model=plain.model.model_copy(update={"source": source}))
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def backend(service: TinkerService, model_path: Path) -> Iterator[PolicyBackend]
 def both(backend: PolicyBackend, model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Seen, Seen]:
     """What the service gave, and what the torch backend gives with the same adapters."""
     sequences = make_sequences()
-    case = Case("tinker", setup(), model_path, dppo(sequences), [sequence.token_ids for sequence in sequences])
+    case = Case.of("tinker", setup(), model_path, sequences)
     theirs = TorchBackend(replace(setup(), trainer=make_setup().trainer), model_path)
     return look(backend, case, tmp_path_factory.mktemp("ours")), look(theirs, case, tmp_path_factory.mktemp("theirs"))
 

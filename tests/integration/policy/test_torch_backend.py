@@ -61,23 +61,8 @@ def test_the_gradient_is_that_of_each_sequence_alone_with_all_its_logits(
         ("Gemma3TextConfig", {"head_dim": 8, "sliding_window": 5}, True),
         ("Gemma2Config", {"head_dim": 8, "final_logit_softcapping": 0.5}, False),
         ("GraniteConfig", {"logits_scaling": 3.0}, True),
-        (
-            "Qwen3MoeConfig",
-            {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
-            True,
-        ),
-        (
-            "Qwen3_5TextConfig",  # three layers in four are recurrent
-            {
-                "num_hidden_layers": 4,
-                "head_dim": 8,
-                "linear_num_key_heads": 2,
-                "linear_num_value_heads": 2,
-                "linear_key_head_dim": 8,
-                "linear_value_head_dim": 8,
-            },
-            False,
-        ),
+        ("Qwen3MoeConfig", {}, True),
+        ("Qwen3_5TextConfig", {}, False),
     ],
 )
 def test_any_architecture_has_the_gradient_of_its_sequences_alone(
