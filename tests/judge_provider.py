@@ -11,6 +11,7 @@ from aiohttp import web
 
 from seatrial_api.clock import SYSTEM_CLOCK
 from seatrial_api.spec.judge import JudgeKey, JudgeKeyLimits, JudgeModel, JudgeProvider
+from tests.web_servers import web_server
 
 type Reply = Callable[[dict[str, Any]], str | web.Response]
 
@@ -48,14 +49,9 @@ class JudgeService:
         app = web.Application(client_max_size=1 << 26)
         app.router.add_post("/v1/chat/completions", self._openai)
         app.router.add_post("/v1/messages", self._anthropic)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0, backlog=4096).start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-        try:
+        async with web_server(app) as host:
+            self.url = f"http://{host}/v1"
             yield self
-        finally:
-            await runner.cleanup()
 
     async def _openai(self, request: web.Request) -> web.Response:
         key = request.headers["Authorization"].removeprefix("Bearer ")

@@ -4,9 +4,10 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any
 
 from aiohttp import web
+
+from tests.web_servers import web_server
 
 _WAIT_SECONDS = 10
 
@@ -21,15 +22,11 @@ def threaded_server(make_app: Callable[[], AbstractAsyncContextManager[web.Appli
 
     async def serve() -> None:
         async with make_app() as app:
-            runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
-            await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            address: Any = runner.addresses[0]
-            loops.append(asyncio.get_running_loop())
-            urls.append(f"http://127.0.0.1:{address[1]}")
-            started.set()
-            await stop.wait()
-            await runner.cleanup()
+            async with web_server(app, handler_cancellation=True) as host:
+                loops.append(asyncio.get_running_loop())
+                urls.append(f"http://{host}")
+                started.set()
+                await stop.wait()
             await _end_all_tasks()
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))

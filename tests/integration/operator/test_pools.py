@@ -21,6 +21,7 @@ from seatrial_operator.plan.observed import PodSeen
 from seatrial_operator.plan.pools import RunView
 from seatrial_operator.services.pools import PoolService
 from tests.reconciling import client_of, condition, says, settle
+from tests.web_servers import web_server
 
 NAMESPACE = "pools"
 MODEL = {"source": {"hf": {"repo": "Qwen/Qwen3-0.6B"}}, "contextLength": {"train": 2048}}
@@ -64,11 +65,8 @@ async def serving(cluster: Cluster) -> AsyncIterator[tuple[ServingProcess, str]]
     """A serving process, and the template of its URL."""
     process, app = ServingProcess(cluster), web.Application()
     app.router.add_get(f"/{{pool}}{REPORT_PATH}", process.answer)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield process, f"http://127.0.0.1:{runner.addresses[0][1]}/{{pool}}"
-    await runner.cleanup()
+    async with web_server(app) as host:
+        yield process, f"http://{host}/{{pool}}"
 
 
 class Runs:

@@ -1,6 +1,7 @@
 """Digests from a real registry: open, behind a password, behind a token service; and from ECR's API."""
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.registries import (
     password_auth,
     registry,
 )
+from tests.web_servers import web_server
 
 READER = Credentials(USERNAME, PASSWORD)
 
@@ -138,20 +140,14 @@ class OddRegistry:
 @pytest.fixture
 async def serve() -> AsyncIterator[Any]:
     """Starts odd registries and returns their hosts."""
-    runners: list[web.AppRunner] = []
+    async with AsyncExitStack() as servers:
 
-    async def start(odd: OddRegistry) -> str:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", odd.answer)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        runners.append(runner)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        return f"127.0.0.1:{runner.addresses[0][1]}"
+        async def start(odd: OddRegistry) -> str:
+            app = web.Application()
+            app.router.add_route("*", "/{path:.*}", odd.answer)
+            return await servers.enter_async_context(web_server(app))
 
-    yield start
-    for runner in runners:
-        await runner.cleanup()
+        yield start
 
 
 async def test_a_digest_that_is_not_told_is_counted(serve: Any, client: RegistryClient) -> None:

@@ -24,6 +24,7 @@ from seatrial_operator.registry.credentials import Credentials
 from seatrial_operator.registry.reference import Reference
 from tests.clocks import HeldClock
 from tests.registries import PASSWORD, USERNAME, Registry, TokenService, password_auth, registry
+from tests.web_servers import web_server
 
 READER = Credentials(USERNAME, PASSWORD)
 QUIET = Console(quiet=True)
@@ -108,14 +109,8 @@ async def breaking(behind: Registry, method: str, *, loses: str) -> AsyncIterato
 
     app = web.Application(client_max_size=1 << 30)
     app.router.add_route("*", "/{path:.*}", relay)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    async with aiohttp.ClientSession(auto_decompress=False) as http:
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        try:
-            yield f"127.0.0.1:{runner.addresses[0][1]}", asked
-        finally:
-            await runner.cleanup()
+    async with aiohttp.ClientSession(auto_decompress=False) as http, web_server(app) as host:
+        yield host, asked
 
 
 @pytest.mark.parametrize(

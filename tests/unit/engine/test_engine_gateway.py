@@ -18,6 +18,7 @@ from seatrial_rollout.engine.gateway import WAITED_HEADER, Gateway, Upstream
 from seatrial_rollout.engine.generation import EngineAddress, Generation, GenerationRequest
 from tests.clocks import HeldClock
 from tests.leftovers import eventually
+from tests.web_servers import web_server
 
 TOKEN = "secret"  # noqa: S105  of this test alone
 REQUEST = GenerationRequest(token_ids=[1, 2], max_tokens=8, temperature=0.7, stop_token_ids=[9], trial_id="t")
@@ -83,11 +84,7 @@ async def rig(handler: Handler, *, max_running: int = 10, hold_seconds: float = 
 
     app = web.Application()
     app.router.add_post("/{path:.*}", record)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0][:2]
-    async with aiohttp.ClientSession(f"http://{host}:{port}") as session:
+    async with web_server(app, handler_cancellation=True) as host, aiohttp.ClientSession(f"http://{host}") as session:
         gateway.upstream = Upstream(session, cache_salt="salt-1")
         gate.open()
         address = EngineAddress("e", f"http://127.0.0.1:{await gateway.start('127.0.0.1')}", TOKEN)
@@ -95,7 +92,6 @@ async def rig(handler: Handler, *, max_running: int = 10, hold_seconds: float = 
             yield Rig(clock, gate, gateway, address, requests)
         finally:
             await gateway.stop()
-            await runner.cleanup()
 
 
 async def answer(_: web.Request) -> web.Response:

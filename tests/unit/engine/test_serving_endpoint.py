@@ -1,6 +1,7 @@
 """The endpoint of a pool on its own, over engines that answer as a test says."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -16,6 +17,7 @@ from seatrial_rollout.serving.balancer import Balancer
 from seatrial_rollout.serving.endpoint import SESSION_HEADER, Endpoint
 from seatrial_rollout.serving.telemetry import Telemetry
 from tests.clocks import HeldClock
+from tests.web_servers import web_server
 
 type Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -104,7 +106,7 @@ class Cluster:
             context_length=128,
         )
         self.url = ""
-        self._runners: list[web.AppRunner] = []
+        self._servers = AsyncExitStack()
 
     async def start(self) -> None:
         """Listen."""
@@ -119,17 +121,12 @@ class Cluster:
 
         app = web.Application()
         app.router.add_post("/{path:.*}", handle)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        self._runners.append(runner)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.engines.urls[name] = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        self.engines.urls[name] = f"http://{await self._servers.enter_async_context(web_server(app))}"
 
     async def stop(self) -> None:
         """End everything."""
         await self.endpoint.stop()
-        for runner in self._runners:
-            await runner.cleanup()
+        await self._servers.aclose()
 
 
 @pytest.fixture
