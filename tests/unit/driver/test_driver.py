@@ -234,3 +234,14 @@ async def test_an_evaluation_that_infrastructure_ended_says_what_happened(storag
     (report,) = await driver_of(storage, NotedCluster(fails), stages=["before"]).run()
     assert report.result is StageResult.FAILED
     assert report.message.startswith("held-out T=1: none of 18 trials could be graded (18 x SandboxFailed;")
+
+
+async def test_an_evaluation_that_infrastructure_ended_is_measured_once_it_is_repaired(storage: RunStorage) -> None:
+    async def fails(_ticket: TrialTicket) -> Outcome:
+        return Outcome.SANDBOX_FAILED
+
+    await driver_of(storage, NotedCluster(fails), stages=["before"]).run()
+    (report,) = await driver_of(storage, NotedCluster(completes), stages=["before"]).run()
+    assert report.result is StageResult.PASSED, "stored failures are no measurement"
+    (measured,) = report.evaluations
+    assert measured.outcomes == {"Completed": 6}

@@ -53,7 +53,8 @@ async def measure(
 ) -> list[Trajectory]:
     """Run a measurement; groups that an earlier attempt stored are not run again.
 
-    Infrastructure failures are retried. What is returned holds every attempt, so that error rates can be told.
+    A group in which infrastructure ended every try is: to repair it and resume has to help. Infrastructure failures
+    are retried. What is returned holds every attempt, so that error rates can be told.
 
     Args:
         context: The stage.
@@ -65,14 +66,21 @@ async def measure(
         StopRequestedError: if the driver was asked to stop meanwhile.
     """
     (await context.cluster.rollout()).trials.prepare(measurement.purpose, measurement.profile, measurement.tasks)
-    group_ids = {task: measurement.group_id(task.name) for task in measurement.tasks}
-    stored = {task: group_id for task, group_id in group_ids.items() if context.storage.has_group(group_id)}
-    missing = [task for task in measurement.tasks if task not in stored]
-    done = [trajectory for group_id in stored.values() for trajectory in context.storage.read_group(group_id)]
+    measured = _measured(context, measurement)
+    missing = [task for task in measurement.tasks if task not in measured]
+    done = [trajectory for group in measured.values() for trajectory in group]
     if counter:
-        counter.done += len(stored) * measurement.tries
+        counter.done += len(measured) * measurement.tries
         context.telemetry.units(counter.done, counter.total, "trials")
     return done + await unless_stopped(context.stop, _run(context, dispatcher, measurement, missing, counter))
+
+
+def _measured(context: StageContext, measurement: Measurement) -> dict[TaskRef, list[Trajectory]]:
+    """What an earlier attempt has stored of the tasks that it could grade."""
+    storage = context.storage
+    group_ids = {task: measurement.group_id(task.name) for task in measurement.tasks}
+    stored = {task: storage.read_group(group_id) for task, group_id in group_ids.items() if storage.has_group(group_id)}
+    return {task: group for task, group in stored.items() if not all(one.outcome.is_infrastructure for one in group)}
 
 
 async def _run(
