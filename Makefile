@@ -10,6 +10,8 @@ export LITELLM_LOCAL_MODEL_COST_MAP := True
 export RAY_USAGE_STATS_ENABLED := 0
 export VLLM_NO_USAGE_STATS := 1
 export DO_NOT_TRACK := 1
+# Where bytecode may not be written, every one of a run's processes compiles all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
 # A shim of a version manager may be on PATH and still not run: take the first one that does.
 PYTHON := $(shell for p in python3.12 python3.13 $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.12.*/bin/python3; do \
@@ -32,7 +34,7 @@ help: ## Show this help
 
 $(STAMP): requirements.lock $(MEMBERS:%=%/pyproject.toml) | $(filter .cache/%,$(UV))
 	$(UV) venv --quiet --clear --python $(or $(PYTHON),3.12) .venv
-	$(UV) pip sync --quiet --python .venv/bin/python --require-hashes requirements.lock
+	$(UV) pip sync --quiet --compile-bytecode --python .venv/bin/python --require-hashes requirements.lock
 	$(UV) pip install --quiet --python .venv/bin/python --no-deps $(MEMBERS:%=-e ./%)
 	touch $@
 
@@ -104,7 +106,7 @@ lint: $(STAMP) ## ruff, mypy, import contracts, spelling, generated files, links
 test: lint examples/quickstart/tasks test-tools ## Lint, then every test
 	OMP_NUM_THREADS=1 .venv/bin/pytest --numprocesses $(PYTEST_PROCESSES) --dist loadscope --no-loadscope-reorder $(PYTEST_OPTIONS)
 
-BENCHES := async_vs_sync simulated_driver sandbox_start trial_cost gateway_overhead "rollout_loop loop" \
+BENCHES := async_vs_sync simulated_driver sandbox_start trial_cost trial_folders gateway_overhead "rollout_loop loop" \
 	"rollout_loop trials" engine_share proxy_overhead "trainer_tokens --rounds 1" megatron_backend broker_claims operator_scale judge_verdicts \
 	replay_cost "run_storage_s3 --gigabytes 1"
 

@@ -53,7 +53,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         path = PurePosixPath(self.workdir)
-        taken = any(path.is_relative_to(reserved) for reserved in (*_RESERVED, TESTS))
+        taken = f"{path}/".startswith(tuple(f"{reserved}/" for reserved in (*_RESERVED, TESTS)))
         if not path.is_absolute() or path == PurePosixPath("/") or ".." in path.parts or taken:
             raise SandboxPathError(f"workdir is {self.workdir!r}; it must be a folder of its own, such as /workspace")
 

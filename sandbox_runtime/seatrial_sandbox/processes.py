@@ -62,6 +62,8 @@ class ProcessTable:
     proc: int = field(default_factory=lambda: os.open("/proc", os.O_RDONLY | os.O_DIRECTORY))
     reaper: int | None = None
     """The process that orphans come to, where that is known: one that has shed every mark is then a stray."""
+    inside: int | None = None
+    """The procfs of the sandbox's PID namespace, if it has one: it shows the first process and what is to be killed."""
     owned: set[int] = field(default_factory=set)
     """Children that this process has started and waits for."""
     marks: set[bytes] = field(default_factory=set)
@@ -90,6 +92,20 @@ class ProcessTable:
     def descendants(self, ancestor: int) -> set[int]:
         """Every living process below another."""
         return self.tree(ancestor, b"\0") - {ancestor}
+
+    def family(self, ancestor: int) -> set[int]:
+        """Every living process below another, found from above, so that it does not matter how many run elsewhere.
+
+        One whose sibling ends at this moment may be missed: to end them all, look at all processes.
+        """
+        found: set[int] = set()
+        unseen = self.children(ancestor)
+        while unseen:
+            pid = unseen.pop()
+            if pid not in found and not self.is_ending(pid):
+                found.add(pid)
+                unseen += self.children(pid)
+        return found
 
     def names(self, pids: Iterable[int]) -> list[str]:
         """What processes call themselves; those that have ended are left out."""
@@ -126,6 +142,8 @@ class ProcessTable:
         """Kill a whole tree, strays, and what they fork meanwhile."""
         dead: set[int] = set()
         for _ in range(_KILL_ROUNDS):
+            if self._is_deserted():
+                break
             victims = (self.tree(leader, mark) | self.strays()) - {os.getpid()}
             if not victims:
                 break
@@ -135,6 +153,10 @@ class ProcessTable:
             dead |= victims
             _await_end(victims)
         self.bury(dead)
+
+    def _is_deserted(self) -> bool:
+        """Whether only the first process of the sandbox is left; saves a look at all processes of the machine."""
+        return self.inside is not None and sum(name.isdigit() for name in os.listdir(self.inside)) <= 1  # noqa: PTH208
 
     def bury(self, dead: Iterable[int]) -> None:
         """Let dead orphans go that have come to this process; what it started itself is waited for elsewhere."""

@@ -37,9 +37,9 @@ class Inspector:
             init: First process of its namespaces, which orphans come to; where there is none, they come to the keeper.
         """
         table = host_processes()
-        left = table.descendants(keeper)
+        left = table.family(keeper)
         if init is not None:
-            left |= table.descendants(init)
+            left |= table.family(init)
             left -= {init, *table.children(keeper)}  # bubblewrap, and whatever somebody waits for
         if names := table.names(left):
             self.incidents.append(Finding(kind=FindingKind.LEFT_RUNNING, detail=printable(still_there(names))))

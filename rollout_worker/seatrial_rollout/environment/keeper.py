@@ -67,6 +67,7 @@ def keep(request: KeeperRequest, owner: socket.socket, ready: Preloaded) -> None
         _restrain(request, uid)
     else:
         enclosure = _enclose(request, layout, ready.means, uid)
+        ready.table.inside = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
         lifelines.append(enclosure.init)
         cwd = Path(request.workdir)
         env = _environment(request, home=HOME)

@@ -355,7 +355,7 @@ class LocalSandbox:
         """What the keeper started, and what has come to the first process of its namespaces."""
         table = ProcessTable()
         try:
-            return len(table.descendants(self._up.pid) | table.descendants(self.pid))
+            return len(table.family(self._up.pid) | table.family(self.pid))
         finally:
             os.close(table.proc)
 

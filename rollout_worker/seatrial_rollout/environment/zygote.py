@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Never, Self
 
 import structlog
 
-from seatrial_rollout.environment.isolation import Isolation, Means
+from seatrial_rollout.environment.isolation import Isolation, Means, bwrap_path
 from seatrial_rollout.environment.protocol import KeeperRequest
 from seatrial_sandbox.errors import SandboxStartError
 from seatrial_sandbox.privileges import become_subreaper
@@ -140,6 +140,8 @@ def main(address: str, isolation: Isolation) -> None:
 
     logging.basicConfig(level=logging.ERROR, format="%(name)s: %(message)s")
     means, error = available_means(isolation)
+    if means is not Means.PLAIN:
+        bwrap_path()  # once for all keepers
     workspace = Workspace(Path("/"))
     servers = {name: build(workspace) for name, build in BUILDERS.items()}
     for server in servers.values():

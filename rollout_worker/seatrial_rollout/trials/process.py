@@ -42,11 +42,14 @@ def warm_up(model_path: Path | None) -> None:
         from seatrial_rollout.tito.template import ChatTemplate  # noqa: PLC0415
 
         with contextlib.suppress(InvalidInputError):  # every trial that needs it says so with its own outcome
-            ChatTemplate.load(model_path)
+            ChatTemplate.load(model_path).encode("<s> The first text is slow: 1 2 3.\n")
 
 
 def run_trial_process(link: socket.socket, start: Start) -> None:
     """Run the trial and send its trajectory to the host."""
+    signal.signal(
+        signal.SIGINT, signal.SIG_DFL
+    )  # or asyncio takes it, and with that the time to print all that is here
     # The loop is not closed: the process ends behind it, and nobody has to wait for its threads.
     trajectory = asyncio.Runner().run(_run_until_stopped(start))
     for packet in answer_packets(trajectory.model_dump_json().encode()):

@@ -1,10 +1,14 @@
 """Folders of hosts that were killed are swept away; those of living ones are left alone."""
 
+import array
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from seatrial_rollout.trials.folders import OwnedFolder, try_to_remove
 
@@ -45,3 +49,16 @@ def test_removing_says_whether_the_folder_is_gone(tmp_path: Path) -> None:
     assert try_to_remove(folder)
     assert not folder.exists()
     assert try_to_remove(folder), "twice does no harm"
+
+
+def test_ext4_is_asked_to_spread_the_trials_over_the_disk(tmp_path: Path) -> None:
+    kind = subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, text=True, check=True).stdout
+    if not kind.startswith("ext"):
+        pytest.skip(f"the temporary folder lies on {kind.strip()}; this is a matter of ext4 alone")
+    owned = OwnedFolder.create(tmp_path)
+    folder = os.open(owned.path, os.O_RDONLY)
+    flags = array.array("l", [0])
+    fcntl.ioctl(folder, 0x80086601, flags)  # FS_IOC_GETFLAGS
+    os.close(folder)
+    owned.release()
+    assert flags[0] & 0x00020000  # FS_TOPDIR_FL
