@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -22,6 +23,7 @@ from seatrial_api.errors import InvalidInputError
 from seatrial_operator.registry.client import RegistryClient
 from seatrial_operator.registry.credentials import Credentials
 from seatrial_operator.registry.reference import Reference
+from tests.aws import ECR_HOST, aws
 from tests.clocks import HeldClock
 from tests.registries import PASSWORD, USERNAME, Registry, TokenService, password_auth, registry
 from tests.web_servers import web_server
@@ -86,6 +88,24 @@ async def test_a_registry_behind_a_password_refuses_who_has_none(
             await push(PushOrder(archive, target), QUIET)
         reference, pushed = await push(PushOrder(archive, target, READER), QUIET)
         assert (reference.tag, pushed.digest) == ("v4", digest)
+
+
+async def test_a_world_goes_to_ecr_with_a_token_for_the_aws_credentials_at_hand(
+    world: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, digest = world
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "nothing"))
+    order = PushOrder(archive, f"{ECR_HOST}/worlds/acme", is_plain=True)
+    async with registry(tmp_path, password_auth(tmp_path)) as running, aiohttp.ClientSession() as http:
+        for name, value in {"http_proxy": f"http://{running.host}", "no_proxy": "127.0.0.1"}.items():
+            monkeypatch.delenv(name.upper(), raising=False)
+            monkeypatch.setenv(name, value)  # ECR's host is then the registry
+        with aws(monkeypatch):
+            reference, pushed = await push(order, QUIET)
+        assert (str(reference), pushed.digest, len(pushed.sent)) == (f"{ECR_HOST}/worlds/acme:v3", digest, 3)
+        assert await RegistryClient(http).digest(Reference.parse(f"{running.host}/worlds/acme:v3"), READER) == digest
+        with pytest.raises(InvalidInputError, match="check name and password"):
+            await push(replace(order, credentials=Credentials("AWS", "another token")), QUIET)
 
 
 @asynccontextmanager
