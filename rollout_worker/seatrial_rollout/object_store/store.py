@@ -96,13 +96,18 @@ class ObjectStore:
             InvalidInputError: if the store refuses: no bucket, no rights.
             OSError: if the file cannot be read.
         """
-        metadata = {_WRITTEN_AT: str(path.stat().st_mtime_ns)}
-        self._patiently(
-            key,
-            lambda: self._client.upload_file(
-                str(path), self.bucket, self.prefix + key, ExtraArgs={"Metadata": metadata}, Config=_IN_PARTS
-            ),
-        )
+        with path.open("rb") as file:  # the name may be given to another file meanwhile
+            about = os.fstat(file.fileno())
+            content = file.read() if about.st_size < _PART_BYTES else None
+        target = {"Bucket": self.bucket, "Key": self.prefix + key}
+        metadata = {_WRITTEN_AT: str(about.st_mtime_ns)}
+        if content is None:
+            put = partial(
+                self._client.upload_file, str(path), **target, ExtraArgs={"Metadata": metadata}, Config=_IN_PARTS
+            )
+        else:
+            put = partial(self._client.put_object, **target, Body=content, Metadata=metadata)
+        self._patiently(key, put)
 
     def claim(self, key: str) -> bool:
         """Make an empty object; whether there was none before, so that of several who try only one succeeds."""

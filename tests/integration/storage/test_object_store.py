@@ -3,6 +3,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from seatrial_api.errors import InvalidInputError
 from seatrial_api.spec.model import S3Source
 from seatrial_rollout.object_store.errors import ObjectMissingError, StoreUnavailableError
 from seatrial_rollout.object_store.store import ObjectStore
+from seatrial_trainer.storage.atomic import write_atomic
 from tests.object_stores import Bucket
 
 BIG = 40 << 20
@@ -148,3 +150,25 @@ def test_no_credentials_are_bad_input(bucket: Bucket, file: Path, monkeypatch: p
 def test_a_file_that_is_gone_is_no_outage(bucket: Bucket, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         bucket.store().put("key", tmp_path / "gone")
+
+
+def test_a_file_that_is_replaced_meanwhile_is_stored_as_it_was_or_as_it_is(bucket: Bucket, tmp_path: Path) -> None:
+    store = bucket.store(stall_seconds=1.0, patience_seconds=5.0)
+    manifest, contents = tmp_path / "MANIFEST.json", (b"before" * 100, b"after" * 10)
+    write_atomic(manifest, contents[0])
+    is_done = threading.Event()
+
+    def replace_it() -> None:
+        while not is_done.is_set():
+            for content in contents:
+                write_atomic(manifest, content)
+
+    with ThreadPoolExecutor(1) as threads:
+        replacing = threads.submit(replace_it)
+        try:
+            for _ in range(60):
+                store.put("MANIFEST.json", manifest)
+                assert store.get("MANIFEST.json") in contents
+        finally:
+            is_done.set()
+        replacing.result()
