@@ -334,6 +334,7 @@ WORLD_CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"spec__resources": {"requests": {"amd.com/gpu": "1k"}}}, ".spec.resources.requests", "are whole numbers"),
     ({"spec__mcp": {"kind": "Sidecars"}}, ".spec.mcp.sidecars", "needs at least one; kind is Sidecars with 0"),
     ({"spec__mcp": {"kind": "Archipelago", "servers": ["code"]}}, ".spec.mcp.servers", "Archipelago brings its own"),
+    ({"spec__mcp": {"command": ["/start.sh"]}}, ".spec.mcp.command", "kind Runtime has none"),
     ({"spec__mcp": {"kind": "Sidecars", "sidecars": [SIDECAR] * 2}}, ".spec.mcp.sidecars", "must differ in their name"),
     (
         {"spec__inspection": {"tasks": {"source": {"path": "t"}}, "repeats": 1, "maxFlakiness": 0.5}},

@@ -35,6 +35,8 @@ class HttpServer(ApiModel):
     """Its name."""
     url: Annotated[str, Field(pattern="^http://", max_length=2048)]
     """Where it answers."""
+    starts_with_task: bool = False
+    """Whether it answers only once it knows the trial's task, for which the sandbox is ready before."""
 
 
 class SandboxLimits(ApiModel):

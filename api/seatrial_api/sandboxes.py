@@ -35,11 +35,19 @@ SANDBOXD = (*_PYTHON, "seatrial_sandbox.daemon")
 """Command line of `sandboxd`; its environment tells it the rest, see `sandboxd_config`."""
 BRING = (*_PYTHON, "seatrial_sandbox.bring")
 """Command line of what copies folders; `SOURCE=TARGET` arguments follow."""
+START = (*_PYTHON, "seatrial_sandbox.start")
+"""Command line of what becomes the command that follows, once it knows for which task."""
+TELL = (*START, "--task")
+"""Command line that tells it so, the slug of the task behind it."""
 HARNESSES_MOUNT = PurePosixPath("/opt/seatrial-harnesses")
 """Where the agents of others lie, in their own image and in the sandboxes of worlds that want them; their programs are
 below `bin`."""
 FILES_MOUNT = PurePosixPath("/seatrial")
 """Below it, what is brought into a world before its trials."""
+TASK_ARGUMENT = "{task}"
+"""Argument of a gateway's command that stands for the slug of the trial's task."""
+TASK_FILE = FILES_MOUNT / "task" / "slug"
+"""Where that slug is left, as a line, for a gateway that waits for it."""
 
 BROKER_VARIABLE = "SEATRIAL_BROKER"
 """Environment variable of pods that run trials: where the broker answers, as `host:port`."""

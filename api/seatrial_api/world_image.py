@@ -54,6 +54,12 @@ class Mcp(RuledModel):
             "servers chooses among ours and kind {self.kind} brings its own; remove it or choose the kind Runtime",
             ".servers",
         ),
+        Rule(
+            "self.kind == 'Archipelago' || size(self.command) == 0",
+            "command starts an image's own gateway and kind {self.kind} has none; remove it or choose the kind "
+            "Archipelago",
+            ".command",
+        ),
         unique("sidecars", "name"),
     )
 
@@ -62,6 +68,9 @@ class Mcp(RuledModel):
     over the world's files."""
     port: Port = 8080
     """Port of the gateway, where the kind has one."""
+    command: list[Argument] = Field(default_factory=list, max_length=64)
+    """What starts the gateway in place of its image's command. An argument `{task}` becomes the slug of the trial's
+    task; the gateway then starts when a trial has taken the sandbox."""
     ready_timeout_seconds: Seconds = 900.0
     """Time until every server lists its tools; a missing one fails the sandbox."""
     sidecars: list[McpSidecar] = Field(default_factory=list, max_length=16)

@@ -21,6 +21,8 @@ class McpServerSpec:
     args: list[str] = field(default_factory=list)
     url: str = ""
     """Where it speaks streamable HTTP already; it has no command then."""
+    starts_with_task: bool = False
+    """Whether it does so only once it was told the trial's task."""
 
     @property
     def socket(self) -> str:

@@ -73,6 +73,7 @@ class HealthResponse(_message.Message):
     DISK_FREE_BYTES_FIELD_NUMBER: _builtins.int
     MCP_SERVERS_FIELD_NUMBER: _builtins.int
     WORKDIR_FIELD_NUMBER: _builtins.int
+    AWAITS_TASK_FIELD_NUMBER: _builtins.int
     sandbox: _builtins.str
     """Name of the sandbox, for which tokens are made out."""
     phase: Global___Phase.ValueType
@@ -85,6 +86,8 @@ class HealthResponse(_message.Message):
     disk_free_bytes: _builtins.int
     workdir: _builtins.str
     """Where the world's files lie and commands start."""
+    awaits_task: _builtins.bool
+    """Whether a server beside the daemon waits to be told the task."""
     @_builtins.property
     def mcp_servers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -99,10 +102,11 @@ class HealthResponse(_message.Message):
         disk_free_bytes: _builtins.int = ...,
         mcp_servers: _abc.Iterable[_builtins.str] | None = ...,
         workdir: _builtins.str = ...,
+        awaits_task: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk_free_bytes", b"disk_free_bytes", "mcp_servers", b"mcp_servers", "phase", b"phase", "processes", b"processes", "sandbox", b"sandbox", "trial", b"trial", "uptime_seconds", b"uptime_seconds", "version", b"version", "workdir", b"workdir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaits_task", b"awaits_task", "disk_free_bytes", b"disk_free_bytes", "mcp_servers", b"mcp_servers", "phase", b"phase", "processes", b"processes", "sandbox", b"sandbox", "trial", b"trial", "uptime_seconds", b"uptime_seconds", "version", b"version", "workdir", b"workdir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

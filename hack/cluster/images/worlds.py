@@ -1,4 +1,4 @@
-"""Worlds for sandboxes: a shell, with files or without, and one that serves its own tools; none is made for us."""
+"""Worlds for sandboxes: a shell, with files or without, and two that serve their own tools; none is made for us."""
 
 from pathlib import Path
 
@@ -11,6 +11,13 @@ OFFICE = "localhost/office:test"
 SHELL = "localhost/shell:test"
 GATEWAY = "localhost/gateway:test"
 GATEWAY_PORT = 8080
+DELIVERED = "localhost/delivered:test"
+DELIVERED_PORT = 8000
+DELIVERED_TASK = "rent review"
+"""Slug of the one task that the delivered world can be started for."""
+RENT = "now 1200\nnext year 1300\n"
+"""Its file `rent.txt`."""
+_DELIVERED = Path(__file__).with_name("delivered")
 _SERVER = f'''
 """Keeps notes in the folder where it starts, over streamable HTTP."""
 import os
@@ -64,3 +71,26 @@ def gateway_image() -> Path:
 
     image = Image(GATEWAY, command=("python3", "-B", "/app/server.py"), folder="/workspace")
     return archived(image, fill, made_of=installed())
+
+
+def delivered_image() -> Path:
+    """Archive of a world as Archipelago's makers deliver theirs: one container that is started for a task.
+
+    `/app/tools/start.sh SLUG` serves on port 8000, and puts the task's files into /filesystem.
+    """
+
+    def fill(layer: Layer) -> None:
+        system(layer)
+        interpreter(layer)
+        packages(layer, "mcp")
+        delivered_parts(layer)
+
+    made_of = [*installed(), *(file for file in _DELIVERED.rglob("*") if file.is_file())]
+    return archived(Image(DELIVERED, command=("sleep", "infinity"), folder="/app"), fill, made_of=made_of)
+
+
+def delivered_parts(layer: Layer) -> None:
+    """What starts a delivered world's server, and the files of its one task; parts that are there already stay."""
+    layer.tree(_DELIVERED, "app", leave_out=["__pycache__"])
+    layer.text(f"app/snapshots/{DELIVERED_TASK}/filesystem/rent.txt", RENT)
+    layer.folder("filesystem")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from seatrial_api.sandboxd_config import WRITABLE_FOLDERS
-from seatrial_api.sandboxes import BRING, FILES_MOUNT, HARNESSES_MOUNT, RUNTIME_MOUNT
+from seatrial_api.sandboxes import BRING, FILES_MOUNT, HARNESSES_MOUNT, RUNTIME_MOUNT, TASK_ARGUMENT, TASK_FILE
 from seatrial_api.world_image import ImageVolume, WorldImageSpec
 from seatrial_operator.manifests.names import Manifest
 
@@ -14,6 +14,8 @@ _IDENTITY_VOLUME = "seatrial-identity"
 _IDENTITY = FILES_MOUNT / "identity"
 _IDENTITY_SIZE = "16Mi"
 _STAGE = FILES_MOUNT / "stage"
+_TASK_VOLUME = "seatrial-task"
+_TASK_SIZE = "1Mi"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,11 @@ def files_copies(spec: WorldImageSpec, runtime: Manifest, *, has_image_volumes: 
         yield one.image, {"command": [*BRING, f"{source}={target}"], "volumeMounts": mounts}
 
 
+def starts_with_task(spec: WorldImageSpec) -> bool:
+    """Whether the world's gateway is started for the task of the trial that has taken the sandbox."""
+    return TASK_ARGUMENT in spec.mcp.command
+
+
 def shared_mounts(spec: WorldImageSpec) -> list[Manifest]:
     """What the world and the tool servers beside it see in the same places: the workdir, and files brought in."""
     targets = [
@@ -94,7 +101,8 @@ def shared_mounts(spec: WorldImageSpec) -> list[Manifest]:
         for index, one in enumerate(spec.populate)
         if not _is_in_workdir(one, spec)
     ]
-    return [{"name": _WORLD_VOLUME, "mountPath": spec.workdir}, *targets]
+    task = [{"name": _TASK_VOLUME, "mountPath": str(TASK_FILE.parent)}] if starts_with_task(spec) else []
+    return [{"name": _WORLD_VOLUME, "mountPath": spec.workdir}, *targets, *task]
 
 
 def world_mounts(spec: WorldImageSpec) -> list[Manifest]:
@@ -120,6 +128,7 @@ def volumes(spec: WorldImageSpec, size: str, *, has_image_volumes: bool) -> list
     writable = [
         *({"name": name, "emptyDir": {"sizeLimit": size}} for name in dict.fromkeys(names)),
         {"name": _IDENTITY_VOLUME, "emptyDir": {"sizeLimit": _IDENTITY_SIZE}},
+        *([{"name": _TASK_VOLUME, "emptyDir": {"sizeLimit": _TASK_SIZE}}] if starts_with_task(spec) else []),
     ]
     if not has_image_volumes:
         return writable

@@ -16,7 +16,15 @@ from seatrial_api.sandboxd_config import (
     SandboxLimits,
     SandboxServer,
 )
-from seatrial_api.sandboxes import GATEWAY_SERVER, REVISION_LABEL, SANDBOX_ROLE, SANDBOXD, STATE_LABEL, WORLD_LABEL
+from seatrial_api.sandboxes import (
+    GATEWAY_SERVER,
+    REVISION_LABEL,
+    SANDBOX_ROLE,
+    SANDBOXD,
+    START,
+    STATE_LABEL,
+    WORLD_LABEL,
+)
 from seatrial_api.spec.topology import Resources
 from seatrial_api.world_image import WorldImage, WorldImageSpec
 from seatrial_operator.config import SandboxesConfig
@@ -28,6 +36,7 @@ from seatrial_operator.manifests.sandbox_files import (
     Brought,
     files_copies,
     shared_mounts,
+    starts_with_task,
     volumes,
     world_copy,
     world_mounts,
@@ -198,7 +207,8 @@ def _servers(spec: WorldImageSpec) -> list[SandboxServer | HttpServer]:
         case "Sidecars":
             return [HttpServer(name=one.name, url=_beside(one.port, one.path)) for one in spec.mcp.sidecars]
         case "Archipelago":
-            return [HttpServer(name=GATEWAY_SERVER, url=_beside(spec.mcp.port, "/mcp/"))]
+            url = _beside(spec.mcp.port, "/mcp/")
+            return [HttpServer(name=GATEWAY_SERVER, url=url, starts_with_task=starts_with_task(spec))]
 
 
 def _beside(port: int, path: str) -> str:
@@ -207,14 +217,24 @@ def _beside(port: int, path: str) -> str:
 
 def _tool_servers(spec: WorldImageSpec, image: str, plan: SandboxPlan) -> list[Manifest]:
     """Containers beside the world that serve its tools."""
-    if spec.mcp.kind == "Archipelago":  # the image as it was made, its own command included
-        resources = _resources(spec.resources, plan.config.resources)
-        return [_tool_server(GATEWAY_SERVER, image, spec.mcp.port, spec.env, resources, spec)]
+    if spec.mcp.kind == "Archipelago":
+        return [_gateway(spec, image, plan)]
     return [
         _tool_server(one.name, one.image, one.port, one.env, _resources(one.resources, default), spec)
         for one in spec.mcp.sidecars
         for default in [plan.config.sidecar_resources]
     ]
+
+
+def _gateway(spec: WorldImageSpec, image: str, plan: SandboxPlan) -> Manifest:
+    """The image as it was made, its own command included if the world names none."""
+    resources = _resources(spec.resources, plan.config.resources)
+    server = _tool_server(GATEWAY_SERVER, image, spec.mcp.port, spec.env, resources, spec)
+    if not starts_with_task(spec):
+        return server | ({"command": spec.mcp.command} if spec.mcp.command else {})
+    del server["startupProbe"], server["readinessProbe"]  # whoever has told it the task waits for it
+    mounts = [RUNTIME.mount(has_image_volumes=plan.has_image_volumes), *server["volumeMounts"]]
+    return server | {"command": [*START, *spec.mcp.command], "volumeMounts": mounts}
 
 
 def _tool_server(

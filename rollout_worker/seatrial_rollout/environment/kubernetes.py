@@ -1,16 +1,22 @@
 """Harbor environment `kubernetes`: a task in a sandbox pod that was claimed for it."""
 
+import shlex
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any, override
 
 from harbor.environments.capabilities import EnvironmentCapabilities
+from mcp import Client
 
 from seatrial_api.errors import InvalidInputError
+from seatrial_api.sandboxes import GATEWAY_SERVER, TELL
 from seatrial_rollout.environment.changed_files import ChangedFile, changed_files
 from seatrial_rollout.environment.harbor_base import SandboxEnvironment
 from seatrial_rollout.environment.remote import RemoteSandbox
 from seatrial_rollout.environment.source import SandboxSource
+from seatrial_sandbox.errors import SandboxStartError
+from seatrial_sandbox.layout import TESTS
 
 
 class KubernetesEnvironment(SandboxEnvironment[RemoteSandbox]):
@@ -21,7 +27,14 @@ class KubernetesEnvironment(SandboxEnvironment[RemoteSandbox]):
     """
 
     def __init__(
-        self, *args: Any, source: str, world: str, source_config: Mapping[str, Any] | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        source: str,
+        world: str,
+        slug: str = "",
+        keeps_initial: bool = False,
+        source_config: Mapping[str, Any] | None = None,
+        **kwargs: Any,
     ) -> None:
         """Take Harbor's arguments.
 
@@ -29,6 +42,8 @@ class KubernetesEnvironment(SandboxEnvironment[RemoteSandbox]):
             args: Harbor's.
             source: Import path, `module:name`, of what makes a `SandboxSource`.
             world: Name of the WorldImage whose sandboxes hold the task.
+            slug: Of the task, for a gateway that is started for it; the task's name if empty.
+            keeps_initial: Whether the verifier shall have the files as they were before the agent.
             source_config: Keyword arguments that it is called with.
             kwargs: Harbor's.
 
@@ -36,7 +51,7 @@ class KubernetesEnvironment(SandboxEnvironment[RemoteSandbox]):
             InvalidInputError: If there is no such source.
         """
         self._source = _source(source, source_config or {})
-        self._world = world
+        self._world, self._slug, self._keeps_initial = world, slug, keeps_initial
         super().__init__(*args, **kwargs)
 
     @staticmethod
@@ -54,10 +69,22 @@ class KubernetesEnvironment(SandboxEnvironment[RemoteSandbox]):
         sandbox = await RemoteSandbox.claim(self._source, self._world, self.session_id)
         try:
             self._check(sandbox)
+            await self._begin_task(sandbox)
         except BaseException:
             await sandbox.stop()
             raise
         return sandbox
+
+    @override
+    async def start(self, force_build: bool) -> None:
+        await super().start(force_build)
+        if self._keeps_initial:
+            await self.sandbox.download(self._workdir, self._initial)
+
+    async def bring_initial(self) -> None:
+        """Put the files as they were before the agent into `/tests/initial`, if they are kept; links are left out."""
+        if self._keeps_initial:
+            await self.sandbox.upload(self._initial, f"{TESTS}/initial")
 
     def has_server(self, name: str) -> bool:
         """Whether the sandbox has an MCP server of this name, whatever it speaks."""
@@ -66,6 +93,17 @@ class KubernetesEnvironment(SandboxEnvironment[RemoteSandbox]):
     async def why_lost(self) -> str:
         """Why the sandbox is gone; empty if it is not, or nobody knows."""
         return "" if self._sandbox is None else await self._sandbox.why_lost()
+
+    @property
+    @override
+    def _workdir(self) -> str:
+        """The task's; of a task that names none, the world's."""
+        return str(self.task_env_config.workdir or self.sandbox.facts.workdir)
+
+    @property
+    def _initial(self) -> Path:
+        folder: Path = self.trial_paths.trial_dir
+        return folder / "initial"
 
     async def changed_files(self) -> list[ChangedFile]:
         """What the agent changed in the workdir since the task's files were in place, in phase Verify."""
@@ -81,10 +119,10 @@ class KubernetesEnvironment(SandboxEnvironment[RemoteSandbox]):
         Raises:
             InvalidInputError: If the workdir or an MCP server is another than the task's.
         """
-        facts = sandbox.facts
-        if facts.workdir != self._workdir:
+        facts, workdir = sandbox.facts, self.task_env_config.workdir
+        if workdir and facts.workdir != workdir:
             raise InvalidInputError(
-                f"task {self.environment_name} has workdir {self._workdir}, sandboxes of world {self._world!r} have"
+                f"task {self.environment_name} has workdir {workdir}, sandboxes of world {self._world!r} have"
                 f" {facts.workdir}"
             )
         wanted = {config.name for config in self.task_env_config.mcp_servers if config.transport == "stdio"}
@@ -93,6 +131,16 @@ class KubernetesEnvironment(SandboxEnvironment[RemoteSandbox]):
                 f"task {self.environment_name} wants MCP servers {', '.join(missing)}, which sandboxes of world"
                 f" {self._world!r} do not have: {', '.join(sorted(facts.mcp_servers)) or 'none'}"
             )
+
+    async def _begin_task(self, sandbox: RemoteSandbox) -> None:
+        """Tell a gateway that waits for it the task, and wait until it serves: it may bring files of its own."""
+        if not sandbox.facts.awaits_task:
+            return
+        told = await sandbox.exec(shlex.join([*TELL, self._slug or self.environment_name]))
+        if told.return_code:
+            raise SandboxStartError(f"the gateway cannot be told its task: {told.stderr or told.stdout}")
+        async with Client(sandbox.connect(GATEWAY_SERVER)) as client:
+            await client.list_tools()
 
 
 def _source(path: str, config: Mapping[str, Any]) -> SandboxSource:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harbor.models.task.config import MCPServerConfig
 from harbor.models.task.verifier_mode import VerifierEnvironmentMode, resolve_task_verifier_mode
 from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TrialConfig, VerifierConfig
 from harbor.models.trial.config import TaskConfig as TaskReference
@@ -14,6 +15,7 @@ from harbor.models.trial.result import TimingInfo, TrialResult
 
 from seatrial_api.clock import SYSTEM_CLOCK
 from seatrial_api.errors import InvalidInputError
+from seatrial_api.sandboxes import GATEWAY_SERVER
 from seatrial_api.spec.rollout import SandboxSpec
 from seatrial_api.trajectory import Trajectory
 from seatrial_rollout.engine.client import EngineClient
@@ -37,6 +39,8 @@ _CLAIM_SHARE = 0.9
 _VERIFIER = "seatrial_rollout.trials.verifier:SandboxVerifier"
 _RUBRIC_VERIFIER = "seatrial_rollout.trials.rubric_verifier:RubricVerifier"
 _SETUP_MARGIN_SECONDS = 10.0
+_GATEWAY = MCPServerConfig(name=GATEWAY_SERVER, transport="streamable-http", url="http://gateway/mcp/")
+"""What serves the tools of an archipelago task, which need not say so; sandboxes know where it is."""
 _KEPT_OF_RECORD = ("sequences", "turns", "given", "charged_seconds", "num_restores", "restore_seconds")
 
 
@@ -136,6 +140,9 @@ def _create(request: TrialRequest, work_dir: Path) -> SlimTrial:
     except (OSError, ValueError) as exc:
         raise InvalidInputError(f"{request.task_path} is no task that can be tried: {exc}") from exc
     task.config.environment.build_timeout_sec = limits.setup_timeout_seconds
+    is_in_pod = request.sandbox.provider == "kubernetes"
+    if is_in_pod and read_archipelago(task.task_dir) and not task.config.environment.mcp_servers:
+        task.config.environment.mcp_servers = [_GATEWAY]
     verifier = task.config.verifier
     has_own_timeout = "timeout_sec" in verifier.model_fields_set
     config = TrialConfig(
@@ -189,7 +196,10 @@ def _environment(sandbox: SandboxSpec, task: SlimTask) -> EnvironmentConfig:
     if sandbox.provider == "local":
         return EnvironmentConfig(import_path=_LOCAL_ENVIRONMENT, kwargs=dict(sandbox.config))
     if sandbox.provider == "kubernetes":
-        kwargs = {"source": _SOURCE, "world": _world(sandbox, task)}
+        archipelago = read_archipelago(task.task_dir)
+        kwargs: dict[str, Any] = {"source": _SOURCE, "world": _world(sandbox, task)}
+        if archipelago:
+            kwargs |= {"slug": archipelago.task_slug, "keeps_initial": archipelago.needs_snapshot}
         return EnvironmentConfig(import_path=_KUBERNETES_ENVIRONMENT, kwargs=kwargs)
     name = sandbox.provider.removeprefix("harbor:")
     place: dict[str, Any] = {"import_path": name} if ":" in name else {"type": name}

@@ -30,6 +30,15 @@ class BeginsVerification(Protocol):
         ...
 
 
+@runtime_checkable
+class KeepsInitialFiles(Protocol):
+    """An environment that may have kept its files as they were before the agent."""
+
+    async def bring_initial(self) -> None:
+        """Put them into `/tests/initial`, if it has."""
+        ...
+
+
 class SandboxVerifier(BaseVerifier):  # type: ignore[misc]  # Harbor is untyped here
     """Harbor's verifier of the shared mode, with four differences.
 
@@ -79,6 +88,8 @@ class SandboxVerifier(BaseVerifier):  # type: ignore[misc]  # Harbor is untyped 
         try:
             with self._included_tests() as folder:
                 await self.environment.upload_dir(source_dir=folder, target_dir=str(_PATHS.tests_dir))
+            if isinstance(self.environment, KeepsInitialFiles):
+                await self.environment.bring_initial()
         except OSError as exc:
             raise AddTestsDirError(f"cannot bring the tests into the sandbox: {exc}") from exc
 

@@ -44,6 +44,7 @@ class Service(SandboxdServicer):
             disk_free_bytes=disk_usage(sandbox.config.workdir).free,
             mcp_servers=[server.name for server in sandbox.servers],
             workdir=sandbox.config.workdir,
+            awaits_task=any(server.starts_with_task for server in sandbox.servers),
         )
 
     @override

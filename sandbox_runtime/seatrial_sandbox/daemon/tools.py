@@ -75,12 +75,12 @@ def main(request: Mapping[str, Any]) -> None:
         listener.bind(f"\0{request['prefix']}{server.name}")
         listener.listen(64)
         if server.url:
-            handlers.append((listener, http_handler(server.name, server.url)))
+            handlers.append((listener, http_handler(server.name, server.url, is_awaited=server.starts_with_task)))
         elif server.command == OUR_SERVERS:
             handlers.append((listener, mcp_handler(BUILDERS[server.args[0]](workspace))))
         else:
             handlers.append((listener, process_handler([server.command, *server.args], cwd)))
-    asyncio.run(_serve(handlers, [server.url for server in servers if server.url]))
+    asyncio.run(_serve(handlers, [server.url for server in servers if server.url and not server.starts_with_task]))
 
 
 async def _serve(handlers: "list[tuple[socket.socket, Handler]]", beside: list[str]) -> None:

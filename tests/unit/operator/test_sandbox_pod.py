@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from seatrial_api.sandboxd_config import CONFIG_VARIABLE, HttpServer, SandboxdConfig, SandboxServer
+from seatrial_api.sandboxes import START
 from seatrial_api.world_image import WorldImage
 from seatrial_operator.config import SandboxesConfig
 from seatrial_operator.manifests.sandbox_pod import SandboxPlan, named, revision_of, sandbox_pod
@@ -162,6 +163,25 @@ def test_a_gateway_is_the_worlds_image_as_it_was_made_and_has_the_worlds_resourc
     assert gateway["resources"]["limits"]["memory"] == "6Gi"
     assert pod["spec"]["containers"][0]["resources"]["limits"]["memory"] == "2Gi"
     assert told_to(pod).servers == [HttpServer(name="archipelago", url="http://127.0.0.1:9000/mcp/")]
+
+
+def test_a_gateway_may_have_a_command_of_the_worlds() -> None:
+    pod = made(mcp={"kind": "Archipelago", "command": ["/serve", "all"]})
+    assert pod["spec"]["initContainers"][1]["command"] == ["/serve", "all"]
+
+
+def test_a_gateway_that_starts_with_a_task_waits_for_its_slug_and_nothing_waits_for_it() -> None:
+    pod = made(mcp={"kind": "Archipelago", "command": ["/app/start.sh", "{task}"]})
+    _, gateway = pod["spec"]["initContainers"]
+    assert gateway["command"] == [*START, "/app/start.sh", "{task}"]
+    assert not {"startupProbe", "readinessProbe"} & set(gateway)
+    place = {"name": "seatrial-task", "mountPath": "/seatrial/task"}
+    assert place in gateway["volumeMounts"]
+    assert place in pod["spec"]["containers"][0]["volumeMounts"]
+    assert "seatrial-runtime" in {mount["name"] for mount in gateway["volumeMounts"]}
+    assert "seatrial-task" in {volume["name"] for volume in pod["spec"]["volumes"]}
+    url = "http://127.0.0.1:8080/mcp/"
+    assert told_to(pod).servers == [HttpServer(name="archipelago", url=url, starts_with_task=True)]
 
 
 @pytest.mark.parametrize("has_image_volumes", [True, False])
