@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from hack.cluster import Cluster
 from hack.cluster.errors import CommandError
+from hack.cluster.images.harnesses import HARNESSES
 from hack.cluster.images.sandbox_runtime import SANDBOX_RUNTIME
 from seatrial_api.sandbox_token import ALGORITHM, METHODS, Method, Phase, SandboxClaims
 from seatrial_api.sandboxd_config import DEFAULT_PORT
@@ -68,7 +69,11 @@ class SandboxPods:
         )
         max_processes = _PROCESSES * (1 + len(twins))  # the kernel counts those of a user
         config = SandboxesConfig(
-            image=SANDBOX_RUNTIME, resources=_SMALL, sidecar_resources=_SMALL, max_processes=max_processes
+            image=SANDBOX_RUNTIME,
+            harnesses_image=HARNESSES,
+            resources=_SMALL,
+            sidecar_resources=_SMALL,
+            max_processes=max_processes,
         )
         facts: Object = {"lifetime_seconds": 3600.0, "runtime_class": None, "has_image_volumes": True, **(plan or {})}
         made_of = SandboxPlan(config=config, public_key=self.signer.public_key, **facts)
