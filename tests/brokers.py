@@ -47,6 +47,10 @@ class Namespace:
         self.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.name, "labels": labels}})
         self.cluster.kubectl("-n", self.name, "wait", "--for=create", "serviceaccount/default", "--timeout=180s")
 
+    def remove(self) -> None:
+        """Delete it with all that is in it; does not wait."""
+        self.cluster.kubectl("delete", "namespace", self.name, "--wait=false")
+
     def world(self, name: str, *, is_resolved: bool = True, **spec: Any) -> None:
         """A WorldImage, resolved as the operator does it."""
         metadata = {"name": name, "namespace": self.name}

@@ -5,8 +5,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hack.cluster import Cluster
 from hack.cluster.errors import CommandError
 from hack.cluster.images.harnesses import HARNESSES
-from hack.cluster.images.sandbox_runtime import SANDBOX_RUNTIME
+from hack.cluster.images.sandbox_runtime import SANDBOX_RUNTIME, sandbox_runtime_image
+from hack.cluster.layout import ROOT
 from seatrial_api.sandbox_token import ALGORITHM, METHODS, Method, Phase, SandboxClaims
 from seatrial_api.sandboxd_config import DEFAULT_PORT
 from seatrial_api.spec.topology import Resources
@@ -157,6 +158,39 @@ class SandboxPods:
         assert relay.stdout is not None
         assert relay.stdout.readline() == "ready\n"
         return f"unix:{path}"
+
+
+@contextmanager
+def sandbox_pods(node: Cluster, name: str, *archives: Path) -> Iterator[SandboxPods]:
+    """A namespace that Kubernetes holds to the restricted standard, deleted when the block ends.
+
+    Args:
+        node: Where its sandboxes run.
+        name: Of the namespace.
+        archives: Images of worlds and their servers, which the node learns of.
+    """
+    for archive in (sandbox_runtime_image(), *archives):
+        node.load(archive)
+    node.apply_crds(ROOT / "crds")
+    namespace = Namespace(node, name)
+    namespace.make()
+    pods = SandboxPods(node, namespace)
+    try:
+        yield pods
+    finally:
+        pods.close()
+        namespace.remove()
+
+
+@contextmanager
+def runtime_class(node: Cluster, name: str, handler: str) -> Iterator[None]:
+    """What pods may ask for by name to be run by a handler of the node's."""
+    kind = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass"}
+    node.apply({**kind, "metadata": {"name": name}, "handler": handler})
+    try:
+        yield
+    finally:
+        node.kubectl("delete", "runtimeclass", name)
 
 
 @dataclass(slots=True)

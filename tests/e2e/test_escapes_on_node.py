@@ -8,34 +8,24 @@ import pytest
 
 from hack.cluster import Cluster
 from hack.cluster.images.samples import busybox_image
-from hack.cluster.images.sandbox_runtime import sandbox_runtime_image
 from hack.cluster.images.worlds import office_image
-from hack.cluster.layout import ROOT
 from seatrial_api.sandboxd_config import DEFAULT_PORT
-from tests.brokers import Namespace
 from tests.escapes.arena import Match, play
 from tests.escapes.attempt import Attempt, Place
 from tests.escapes.places import outside
 from tests.escapes.pods import NAMES, SERVICES, create, pod_arena, policy, reaches
 from tests.escapes.table import attempts_of
-from tests.sandbox_pods import SandboxPods
+from tests.sandbox_pods import SandboxPods, sandbox_pods
 
 pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
 def pods(node: Cluster) -> Iterator[SandboxPods]:
-    """Two sandboxes, in a namespace where Kubernetes holds pods to the restricted standard."""
-    for archive in (busybox_image(), sandbox_runtime_image(), office_image()):
-        node.load(archive)
-    node.apply_crds(ROOT / "crds")
-    namespace = Namespace(node, "escapes")
-    namespace.make()
-    made = SandboxPods(node, namespace)
-    create(made)
-    yield made
-    made.close()
-    node.kubectl("delete", "namespace", namespace.name, "--wait=false")
+    """Two sandboxes, and what stands around them."""
+    with sandbox_pods(node, "escapes", busybox_image(), office_image()) as made:
+        create(made)
+        yield made
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,10 @@ import pytest
 from mcp import Client
 
 from hack.cluster import Cluster
-from hack.cluster.images.sandbox_runtime import sandbox_runtime_image
 from hack.cluster.images.worlds import GATEWAY, GATEWAY_PORT, OFFICE, gateway_image, office_image
-from hack.cluster.layout import ROOT
 from hack.cluster.node.runtime import GVISOR, has_gvisor
 from seatrial_rollout.environment.remote import RemoteSandbox
-from tests.brokers import Namespace
-from tests.sandbox_pods import SandboxPods
+from tests.sandbox_pods import SandboxPods, runtime_class, sandbox_pods
 
 pytestmark = [
     pytest.mark.timeout(900),
@@ -21,30 +18,16 @@ pytestmark = [
 ]
 
 SIDECAR = {"name": "notes", "image": GATEWAY, "port": GATEWAY_PORT}
-RUNTIME_CLASS = {
-    "apiVersion": "node.k8s.io/v1",
-    "kind": "RuntimeClass",
-    "metadata": {"name": "gvisor"},
-    "handler": GVISOR,
-}
 
 
 @pytest.fixture(scope="module")
 def pods(node: Cluster) -> Iterator[SandboxPods]:
-    for archive in (sandbox_runtime_image(), office_image(), gateway_image()):
-        node.load(archive)
-    node.apply_crds(ROOT / "crds")
-    node.apply(RUNTIME_CLASS)
-    namespace = Namespace(node, "gvisor")
-    namespace.make()
-    made = SandboxPods(node, namespace)
-    for name in ("office", "replacement"):
-        plan = {"runtime_class": "gvisor"}
-        made.create(name, OFFICE, plan=plan, mcp={"kind": "Sidecars", "sidecars": [SIDECAR]})
-    yield made
-    made.close()
-    node.kubectl("delete", "namespace", namespace.name, "--wait=false")
-    node.kubectl("delete", "runtimeclass", "gvisor")
+    images = office_image(), gateway_image()
+    with runtime_class(node, "gvisor", GVISOR), sandbox_pods(node, "gvisor", *images) as made:
+        for name in ("office", "replacement"):
+            plan = {"runtime_class": "gvisor"}
+            made.create(name, OFFICE, plan=plan, mcp={"kind": "Sidecars", "sidecars": [SIDECAR]})
+        yield made
 
 
 @pytest.fixture

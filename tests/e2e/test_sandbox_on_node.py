@@ -11,16 +11,13 @@ from mcp.types import TextContent
 
 from hack.cluster import Cluster
 from hack.cluster.images.samples import BUSYBOX, busybox_image
-from hack.cluster.images.sandbox_runtime import sandbox_runtime_image
 from hack.cluster.images.worlds import GATEWAY, GATEWAY_PORT, OFFICE, gateway_image, office_image
-from hack.cluster.layout import ROOT
 from seatrial_api.protos import sandboxd_pb2 as pb
 from seatrial_api.sandbox_token import Method, Phase
 from seatrial_rollout.environment.remote import RemoteSandbox
 from seatrial_rollout.environment.sandboxd_client import SandboxdClient, Tokens
 from seatrial_sandbox.errors import CommandTimeoutError, SandboxAccessError
-from tests.brokers import Namespace
-from tests.sandbox_pods import SandboxPod, SandboxPods
+from tests.sandbox_pods import SandboxPod, SandboxPods, runtime_class, sandbox_pods
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -30,36 +27,22 @@ SIDECAR = {"name": "notes", "image": GATEWAY, "port": GATEWAY_PORT}
 SILENT = {**SIDECAR, "path": "/elsewhere/"}
 FILES = {"image": OFFICE, "source": "/workspace/budget", "target": "/data"}
 COPIED = {"has_image_volumes": False}
-RUNTIME_CLASS = {
-    "apiVersion": "node.k8s.io/v1",
-    "kind": "RuntimeClass",
-    "metadata": {"name": "plain"},
-    "handler": "runc",
-}
 
 
 @pytest.fixture(scope="module")
 def pods(node: Cluster) -> Iterator[SandboxPods]:
-    """One sandbox of every kind, in a namespace where Kubernetes holds pods to the restricted standard."""
-    for archive in (busybox_image(), sandbox_runtime_image(), office_image(), gateway_image()):
-        node.load(archive)
-    node.apply_crds(ROOT / "crds")
-    namespace = Namespace(node, "sandboxes-on-node")
-    namespace.make()
-    made = SandboxPods(node, namespace)
-    node.apply(RUNTIME_CLASS)
-    made.create("office", OFFICE, plan={"runtime_class": "plain"})
-    made.create("replacement", OFFICE, plan=COPIED, populate=[FILES])
-    made.create("bare", BUSYBOX, mcp={"servers": ["filesystem"]}, populate=[FILES], env={"PYTHONHOME": "/nowhere"})
-    made.create("sidecars", OFFICE, mcp={"kind": "Sidecars", "sidecars": [SIDECAR]})
-    made.create("gateway", GATEWAY, mcp={"kind": "Archipelago", "port": GATEWAY_PORT})
-    made.create("broken", OFFICE, populate=[{"image": BUSYBOX, "source": "/nowhere"}])
-    made.create("silent", OFFICE, mcp={"kind": "Sidecars", "sidecars": [SILENT], "readyTimeoutSeconds": 5})
-    made.await_ready("office", "replacement", "bare", "sidecars", "gateway")
-    yield made
-    made.close()
-    node.kubectl("delete", "namespace", namespace.name, "--wait=false")
-    node.kubectl("delete", "runtimeclass", "plain")
+    """One sandbox of every kind."""
+    images = busybox_image(), office_image(), gateway_image()
+    with runtime_class(node, "plain", "runc"), sandbox_pods(node, "sandboxes-on-node", *images) as made:
+        made.create("office", OFFICE, plan={"runtime_class": "plain"})
+        made.create("replacement", OFFICE, plan=COPIED, populate=[FILES])
+        made.create("bare", BUSYBOX, mcp={"servers": ["filesystem"]}, populate=[FILES], env={"PYTHONHOME": "/nowhere"})
+        made.create("sidecars", OFFICE, mcp={"kind": "Sidecars", "sidecars": [SIDECAR]})
+        made.create("gateway", GATEWAY, mcp={"kind": "Archipelago", "port": GATEWAY_PORT})
+        made.create("broken", OFFICE, populate=[{"image": BUSYBOX, "source": "/nowhere"}])
+        made.create("silent", OFFICE, mcp={"kind": "Sidecars", "sidecars": [SILENT], "readyTimeoutSeconds": 5})
+        made.await_ready("office", "replacement", "bare", "sidecars", "gateway")
+        yield made
 
 
 @pytest.fixture

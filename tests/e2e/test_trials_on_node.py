@@ -12,22 +12,19 @@ import pytest
 import pytest_asyncio
 
 from hack.cluster import Cluster
-from hack.cluster.images.sandbox_runtime import sandbox_runtime_image
 from hack.cluster.images.worlds import GATEWAY, GATEWAY_PORT, OFFICE, gateway_image, office_image
-from hack.cluster.layout import ROOT
 from seatrial_api.outcome import Outcome
 from seatrial_api.protos import broker_pb2 as pb
 from seatrial_api.sandbox_token import Phase
-from seatrial_api.sandboxes import BROKER_TOKEN_VARIABLE, BROKER_VARIABLE, RUN_VARIABLE
 from seatrial_api.spec.rollout import ReplaySpec, SandboxSpec
 from seatrial_api.trajectory import Trajectory
 from seatrial_rollout.trials.host import TrialHost
 from seatrial_rollout.trials.spawn import HostConfig
-from tests.brokers import Namespace
 from tests.chat_models import FAMILIES, write_model
 from tests.engine_server import engine_server, tool_call
-from tests.sandbox_pods import SandboxPod, SandboxPods
+from tests.sandbox_pods import SandboxPod, SandboxPods, sandbox_pods
 from tests.stand_in_broker import StandInBroker, stand_in_broker
+from tests.trial_hosts import trial_host
 from tests.trial_tasks import make_request, write_trial_task
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.asyncio(loop_scope="module")]
@@ -147,21 +144,14 @@ WORLDS = {
 
 @pytest.fixture(scope="module")
 def shelf(node: Cluster) -> Iterator[Shelf]:
-    for archive in (sandbox_runtime_image(), office_image(), gateway_image()):
-        node.load(archive)
-    node.apply_crds(ROOT / "crds")
-    namespace = Namespace(node, "trials-on-node")
-    namespace.make()
-    pods = SandboxPods(node, namespace)
-    shelf = Shelf(pods)
-    for name, world in WORLDS.items():
-        twins = [f"{name}-{number}" for number in range(1, PODS_PER_WORLD)]
-        pods.create(name, world.image, twins=twins, mcp=world.mcp)
-        shelf.names[name] = [name, *twins]
-    pods.await_ready(*(name for names in shelf.names.values() for name in names))
-    yield shelf
-    pods.close()
-    node.kubectl("delete", "namespace", namespace.name, "--wait=false")
+    with sandbox_pods(node, "trials-on-node", office_image(), gateway_image()) as pods:
+        shelf = Shelf(pods)
+        for name, world in WORLDS.items():
+            twins = [f"{name}-{number}" for number in range(1, PODS_PER_WORLD)]
+            pods.create(name, world.image, twins=twins, mcp=world.mcp)
+            shelf.names[name] = [name, *twins]
+        pods.await_ready(*(name for names in shelf.names.values() for name in names))
+        yield shelf
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -180,17 +170,11 @@ async def host(
     broker: StandInBroker, policy: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[TrialHost]:
     """As in a pod that the operator made."""
-    token = tmp_path_factory.mktemp("token") / "token"
-    token.write_text(TOKEN)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in ((BROKER_VARIABLE, broker.address), (RUN_VARIABLE, "run"), (BROKER_TOKEN_VARIABLE, token)):
-            patch.setenv(name, str(value))
-        host = TrialHost(HostConfig(policy, sandbox=SandboxSpec(provider="kubernetes", world="runtime")))
-        try:
+    config = HostConfig(policy, sandbox=SandboxSpec(provider="kubernetes", world="runtime"))
+    with broker.told(tmp_path_factory.mktemp("token")):
+        async with trial_host(config) as host:
             await host.start()
             yield host
-        finally:
-            await host.stop()
 
 
 @pytest.mark.parametrize("name", WORLDS)

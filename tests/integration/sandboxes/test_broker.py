@@ -38,7 +38,7 @@ def team(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Namespace
     namespace = Namespace(cluster, f"{TEAM}-{abs(hash(request.node.name)) % 10**8}")
     namespace.make()
     yield namespace
-    cluster.kubectl("delete", "namespace", namespace.name, "--wait=false")
+    namespace.remove()
 
 
 @contextmanager
@@ -170,7 +170,7 @@ async def test_callers_see_their_own_namespace_only_and_need_a_token_for_the_bro
     with pytest.raises(grpc.aio.AioRpcError) as invalid:
         await client.claim("acme", "no label/value")
     assert invalid.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    cluster.kubectl("delete", "namespace", other.name, "--wait=false")
+    other.remove()
 
 
 async def test_a_quota_makes_claims_wait_and_is_named_when_they_may_wait_no_longer(

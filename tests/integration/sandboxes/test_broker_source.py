@@ -17,11 +17,11 @@ from seatrial_api.sandbox_token import Phase
 from seatrial_api.sandboxes import BROKER_TOKEN_VARIABLE, BROKER_VARIABLE, RUN_VARIABLE, STATE_LABEL
 from seatrial_rollout.environment.broker import BrokeredSandbox, BrokerSource, announce
 from seatrial_rollout.environment.broker_access import BrokerAccess
-from seatrial_rollout.trials.host import TrialHost
 from seatrial_rollout.trials.spawn import HostConfig
 from seatrial_sandbox.errors import SandboxDiedError, SandboxStartError
 from tests.brokers import Brokers, Namespace, broker_config
 from tests.ports import free_port
+from tests.trial_hosts import trial_host
 
 WORLD = "acme"
 LEASE_SECONDS = 6
@@ -84,7 +84,7 @@ def place(controllers: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield Place(namespace, brokers, BrokerAccess(f"127.0.0.1:{config['sandboxes']['port']}", "run", token))
     finally:
         brokers.end()
-        controllers.kubectl("delete", "namespace", namespace.name, "--wait=false")
+        namespace.remove()
         controllers.kubectl("delete", "nodes", *nodes, "--wait=false")
 
 
@@ -201,13 +201,10 @@ async def test_the_pool_follows_what_hosts_say_of_trials_to_come(place: Place, m
     told = {BROKER_VARIABLE: access.address, RUN_VARIABLE: access.run, BROKER_TOKEN_VARIABLE: str(access.token_file)}
     for name, value in told.items():
         monkeypatch.setenv(name, value)
-    host = TrialHost(HostConfig())
-    try:
+    async with trial_host(HostConfig()) as host:
         for num_trials, wanted in ((3, 3), (100, 4), (0, 1), (2, 2)):  # between the pool's bounds
             await host.expect({WORLD: num_trials})
             deadline = Deadline.after(120)
             while (num_warm := place.num_warm()) != wanted:
                 deadline.check(f"{wanted} warm sandboxes for {num_trials} trials; there are {num_warm}")
                 await SYSTEM_CLOCK.sleep(0.2)
-    finally:
-        await host.stop()
