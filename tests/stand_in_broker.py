@@ -10,6 +10,7 @@ from typing import Any, Protocol, override
 import grpc
 import pytest
 
+from seatrial_api.clock import SYSTEM_CLOCK, Deadline
 from seatrial_api.protos import broker_pb2 as pb
 from seatrial_api.protos import broker_pb2_grpc
 from seatrial_api.sandbox_token import Phase
@@ -68,6 +69,15 @@ class StandInBroker(broker_pb2_grpc.SandboxBrokerServicer):
     """What the next sandbox dies of before its trial reaches it."""
     _losses: dict[str, pb.Failure] = field(default_factory=dict)
     _is_lost: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def holder(self, seconds: float = 180) -> str:
+        """The trial that holds a sandbox, once one does."""
+        deadline = Deadline.after(seconds)
+        while not self.held:
+            deadline.check("a trial to claim a sandbox")
+            await SYSTEM_CLOCK.sleep(0.05)
+        (trial,) = self.held
+        return trial
 
     async def kill(self, trial: str, failure: pb.Failure) -> None:
         """Let a sandbox die, and tell why."""

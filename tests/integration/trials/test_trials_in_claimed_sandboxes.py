@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from seatrial_api.clock import SYSTEM_CLOCK, Deadline
 from seatrial_api.errors import InvalidInputError
 from seatrial_api.finding import FindingKind
 from seatrial_api.inspection_request import InspectionRequest
@@ -93,12 +92,9 @@ async def test_a_sandbox_that_dies_makes_the_trial_say_what_the_broker_says(
     slow = write_trial_task(tmp_path / "task", files={"solution/solve.sh": "#!/bin/sh\nsleep 600\n"})
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(host.run(request_of(slow, TrialMode.ORACLE)))
-        deadline = Deadline.after(180)
-        while not broker.held:
-            deadline.check("the trial to claim a sandbox")
-            await SYSTEM_CLOCK.sleep(0.05)
-        (trial,) = broker.held
-        await broker.kill(trial, pb.Failure(kind=pb.FAILURE_KIND_OUT_OF_MEMORY, message="it used more than 2Gi"))
+        await broker.kill(
+            await broker.holder(), pb.Failure(kind=pb.FAILURE_KIND_OUT_OF_MEMORY, message="it used more than 2Gi")
+        )
     trajectory = running.result()
     assert trajectory.outcome is Outcome.SANDBOX_FAILED, trajectory.detail
     assert "OutOfMemory: it used more than 2Gi" in trajectory.detail
@@ -168,10 +164,7 @@ async def test_a_trial_that_is_stopped_gives_its_sandbox_back(
     slow = write_trial_task(tmp_path / "task", files={"solution/solve.sh": "#!/bin/sh\nsleep 600\n"})
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(host.run(request_of(slow, TrialMode.ORACLE)))
-        deadline = Deadline.after(180)
-        while not broker.held:
-            deadline.check("the trial to claim a sandbox")
-            await SYSTEM_CLOCK.sleep(0.05)
+        await broker.holder()
         await host.cancel("step-1-t00-a1")
     assert running.result().outcome is Outcome.CANCELLED
     assert broker.held == {}
