@@ -28,20 +28,13 @@ _LOOK_SECONDS = 10.0
 _POLL_SECONDS = 0.5
 
 
-def http_handler(name: str, url: str, *, is_awaited: bool = False) -> Handler:
+def http_handler(name: str, url: str) -> Handler:
     """Serve an MCP server that is reached by HTTP: a session with it for every connection.
 
     Both ends negotiate their own version of the protocol; only tools are handed on.
-
-    Args:
-        name: What it is called.
-        url: Where it answers.
-        is_awaited: Whether a connection waits until it lists its tools.
     """
 
     async def handle(connection: socket.socket) -> None:
-        if is_awaited:
-            await await_tools(url)
         reader, writer = await asyncio.open_unix_connection(sock=connection, limit=MAX_LINE_BYTES)
         read, write = streams(reader, writer)
         async with read, _session(url) as client:

@@ -1,8 +1,7 @@
 """A task in Archipelago's delivery layout on a real node: from the world's image and its gateway to the reward."""
 
 import json
-import os
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 import pytest_asyncio
 
 from hack.cluster import Cluster
-from hack.cluster.images.archipelago import ARCHIPELAGO
 from hack.cluster.images.worlds import DELIVERED, DELIVERED_PORT, DELIVERED_TASK, delivered_image
 from seatrial_api.outcome import Outcome
 from seatrial_api.sandbox_token import Phase
@@ -34,7 +32,11 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.asyncio(loop_scope="module")
 
 TOKEN = "service-account-token"  # noqa: S105  a stand-in's
 WORLD = "retail-world-7"
-REVIEW = "It rises by 100."
+SAYS = [
+    tool_call("files_server_read_file", path="rent.txt"),
+    tool_call("files_server_write_file", path="review.txt", text="It rises by 100."),
+    "Done.",
+]
 GRADE = """\
 import json
 from pathlib import Path
@@ -75,36 +77,6 @@ FILES = {
         ]
     ),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A world's image, and what a policy says that does the task with its tools: a look and the work."""
-
-    image: str
-    archive: Callable[[], Path]
-    says: Sequence[str]
-
-
-def real(archive: str) -> Server:
-    """Archipelago's own server."""
-    run = "code_exec"
-    says = [tool_call(run, code="cat rent.txt"), tool_call(run, code=f"echo '{REVIEW}' > review.txt")]
-    return Server(ARCHIPELAGO, lambda: Path(archive), says)
-
-
-SERVERS = {
-    "ours": Server(
-        DELIVERED,
-        delivered_image,
-        [
-            tool_call("files_server_read_file", path="rent.txt"),
-            tool_call("files_server_write_file", path="review.txt", text=REVIEW),
-        ],
-    ),
-}
-if _archive := os.environ.get("SEATRIAL_ARCHIPELAGO_IMAGE"):  # which needs a checkout of theirs
-    SERVERS["archipelago"] = real(_archive)
 MCP = {"kind": "Archipelago", "port": DELIVERED_PORT, "command": ["/app/tools/start.sh", "{task}"]}
 
 
@@ -138,15 +110,10 @@ class Taken:
         self.kill()
 
 
-@pytest.fixture(scope="module", params=SERVERS)
-def server(request: pytest.FixtureRequest) -> Server:
-    return SERVERS[request.param]
-
-
 @pytest.fixture(scope="module")
-def pods(node: Cluster, server: Server) -> Iterator[SandboxPods]:
-    with sandbox_pods(node, "archipelago-on-node", server.archive()) as pods:
-        pods.create(WORLD, server.image, twins=[f"{WORLD}-twin"], mcp=MCP, workdir="/filesystem")
+def pods(node: Cluster) -> Iterator[SandboxPods]:
+    with sandbox_pods(node, "archipelago-on-node", delivered_image()) as pods:
+        pods.create(WORLD, DELIVERED, twins=[f"{WORLD}-twin"], mcp=MCP, workdir="/filesystem")
         yield pods
 
 
@@ -155,7 +122,7 @@ async def broker(pods: SandboxPods) -> AsyncIterator[StandInBroker]:
     names = [WORLD, f"{WORLD}-twin"]
 
     def give(world: str, trial: str) -> Taken | None:
-        return Taken(pods, pods.ready(names.pop(), trial)) if world == WORLD else None
+        return Taken(pods, pods.ready(names.pop(), trial)) if world == WORLD and names else None
 
     async with stand_in_broker(give, TOKEN) as broker:
         yield broker
@@ -191,10 +158,10 @@ async def run(host: TrialHost, task: TaskRef, **request: Any) -> Trajectory:
 
 
 async def test_an_agent_solves_it_by_the_gateway_s_tools_and_is_graded_by_its_own_grader(
-    host: TrialHost, server: Server, task: TaskRef, tmp_path: Path
+    host: TrialHost, task: TaskRef, tmp_path: Path
 ) -> None:
     async def speak(_trial: str, turn: int) -> str:
-        return [*server.says, "Done."][turn]
+        return SAYS[turn]
 
     policy = write_model(FAMILIES["hermes"], tmp_path)
     async with engine_server(policy, speak) as engine:

@@ -1,5 +1,6 @@
 """Harbor environment `kubernetes`: a task in a sandbox pod that was claimed for it."""
 
+import asyncio
 import shlex
 from collections.abc import Mapping
 from importlib import import_module
@@ -9,6 +10,7 @@ from typing import Any, override
 from harbor.environments.capabilities import EnvironmentCapabilities
 from mcp import Client
 
+from seatrial_api.clock import SYSTEM_CLOCK
 from seatrial_api.errors import InvalidInputError
 from seatrial_api.sandboxes import GATEWAY_SERVER, TELL
 from seatrial_rollout.environment.changed_files import ChangedFile, changed_files
@@ -17,6 +19,10 @@ from seatrial_rollout.environment.remote import RemoteSandbox
 from seatrial_rollout.environment.source import SandboxSource
 from seatrial_sandbox.errors import SandboxStartError
 from seatrial_sandbox.layout import TESTS
+
+_LOOK_SECONDS = 60.0
+"""For one answer: a gateway may start its servers for every session."""
+_POLL_SECONDS = 0.5
 
 
 class KubernetesEnvironment(SandboxEnvironment[RemoteSandbox]):
@@ -139,8 +145,18 @@ class KubernetesEnvironment(SandboxEnvironment[RemoteSandbox]):
         told = await sandbox.exec(shlex.join([*TELL, self._slug or self.environment_name]))
         if told.return_code:
             raise SandboxStartError(f"the gateway cannot be told its task: {told.stderr or told.stdout}")
-        async with Client(sandbox.connect(GATEWAY_SERVER)) as client:
-            await client.list_tools()
+        while not await _lists_tools(sandbox):
+            await SYSTEM_CLOCK.sleep(_POLL_SECONDS)
+            await sandbox.client.health()  # if it has died there is nothing to wait for
+
+
+async def _lists_tools(sandbox: RemoteSandbox) -> bool:
+    """Whether the gateway does, at this moment."""
+    try:
+        async with asyncio.timeout(_LOOK_SECONDS), Client(sandbox.connect(GATEWAY_SERVER), cache=None) as client:
+            return bool((await client.list_tools()).tools)
+    except Exception:  # noqa: BLE001  not yet, whatever is said by what is not there yet
+        return False
 
 
 def _source(path: str, config: Mapping[str, Any]) -> SandboxSource:

@@ -75,7 +75,7 @@ def main(request: Mapping[str, Any]) -> None:
         listener.bind(f"\0{request['prefix']}{server.name}")
         listener.listen(64)
         if server.url:
-            handlers.append((listener, http_handler(server.name, server.url, is_awaited=server.starts_with_task)))
+            handlers.append((listener, http_handler(server.name, server.url)))
         elif server.command == OUR_SERVERS:
             handlers.append((listener, mcp_handler(BUILDERS[server.args[0]](workspace))))
         else:

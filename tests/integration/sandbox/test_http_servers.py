@@ -62,12 +62,12 @@ def url_of(listener: socket.socket) -> str:
 
 
 @asynccontextmanager
-async def front(url: str, *, is_awaited: bool = False) -> AsyncIterator[Streams]:
+async def front(url: str) -> AsyncIterator[Streams]:
     """A client's end of a connection, at whose other end the server is offered."""
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_unix_connection(sock=ours, limit=MAX_LINE_BYTES)
     async with asyncio.TaskGroup() as group:
-        handling = group.create_task(http_handler("notes", url, is_awaited=is_awaited)(theirs))
+        handling = group.create_task(http_handler("notes", url)(theirs))
         read, write = streams(reader, writer)
         async with read:
             yield read, write
@@ -112,19 +112,6 @@ async def test_a_server_is_waited_for_until_it_lists_its_tools(listener: socket.
         assert not waiting.done()
         async with served(notes(), listener):
             await asyncio.wait_for(waiting, 60)
-
-
-async def test_a_session_waits_for_a_server_that_starts_with_its_task(listener: socket.socket) -> None:
-    async def listed() -> list[str]:
-        async with Client(front(url_of(listener), is_awaited=True), cache=None) as client:
-            return [tool.name for tool in (await client.list_tools()).tools]
-
-    async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(listed())
-        await asyncio.wait([waiting], timeout=0.2)
-        assert not waiting.done()
-        async with served(notes(), listener):
-            assert await asyncio.wait_for(waiting, 60) == ["add", "picture"]
 
 
 async def test_without_a_server_there_is_no_session(listener: socket.socket) -> None:
