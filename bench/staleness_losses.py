@@ -71,7 +71,7 @@ LOSSES = {
     "tis": LossSpec(name="tis", ratio_cap=2.0),
     "mis": LossSpec(name="mis", low=0.5, high=4.0),
 }
-"""With the bounds that are usual for each."""
+"""With bounds that are not tuned: the recipe's for DPPO, DAPO's for PPO-clip and GLM-5, IcePop's for MIS."""
 STALENESS = (0, 12, 4)
 NUM_GROUPS, GROUP_SIZE = 8, 8
 NUM_HELD_OUT = 64
