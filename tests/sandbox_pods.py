@@ -244,3 +244,35 @@ class SandboxPod:
             return jwt.encode(claims.payload(), self.signer.private_key, algorithm=ALGORITHM)
 
         return token
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPod:
+    """A pod that a trial was given, as a stand-in of the broker holds it."""
+
+    pods: SandboxPods
+    pod: SandboxPod
+    kill_with: Callable[[SandboxPods, SandboxPod], None] = SandboxPods.delete_at_once
+    """How it ends before its time; as somebody would with kubectl, unless told."""
+
+    @property
+    def name(self) -> str:
+        """What its tokens are made out for."""
+        return self.pod.uid
+
+    @property
+    def address(self) -> str:
+        """Where from here its daemon answers."""
+        return self.pod.address
+
+    def token(self, phase: Phase) -> str:
+        """A good token of a phase."""
+        return self.pod.token(phase)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.kill_with(self.pods, self.pod)
+
+    def stop(self) -> None:
+        """End it, and leave nothing."""
+        self.pods.delete_at_once(self.pod)

@@ -1,7 +1,7 @@
 """An agent that others wrote in a sandbox pod on a real node, from an image volume of its own."""
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,6 @@ from hack.cluster import Cluster
 from hack.cluster.images.harnesses import MINI_SWE_AGENT, harnesses_image
 from hack.cluster.images.worlds import OFFICE, office_image
 from seatrial_api.outcome import Outcome
-from seatrial_api.sandbox_token import Phase
 from seatrial_api.spec.rollout import SandboxSpec
 from seatrial_rollout.tito.policy import Policy
 from seatrial_rollout.tito.template import ChatTemplate
@@ -19,7 +18,7 @@ from seatrial_rollout.tito.verify import verify
 from seatrial_rollout.trials.runner import run_trial
 from tests.chat_models import FAMILIES, write_model
 from tests.engine_server import engine_server, tool_call
-from tests.sandbox_pods import SandboxPod, SandboxPods, sandbox_pods
+from tests.sandbox_pods import HeldPod, SandboxPods, sandbox_pods
 from tests.stand_in_broker import StandInBroker, stand_in_broker
 from tests.trial_tasks import make_request, write_trial_task
 
@@ -39,36 +38,6 @@ LINES = [
     tool_call("bash", command="echo 42 > answer.txt"),
     tool_call("bash", command="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class HeldPod:
-    """The pod that a trial was given."""
-
-    pods: SandboxPods
-    pod: SandboxPod
-
-    @property
-    def name(self) -> str:
-        """What its tokens are made out for."""
-        return self.pod.uid
-
-    @property
-    def address(self) -> str:
-        """Where from here its daemon answers."""
-        return self.pod.address
-
-    def token(self, phase: Phase) -> str:
-        """A good token of a phase."""
-        return self.pod.token(phase)
-
-    def kill(self) -> None:
-        """End it at once."""
-        self.pods.delete_at_once(self.pod)
-
-    def stop(self) -> None:
-        """End it, and leave nothing."""
-        self.kill()
 
 
 @pytest.fixture(scope="module")

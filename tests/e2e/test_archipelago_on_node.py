@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import pytest_asyncio
 from hack.cluster import Cluster
 from hack.cluster.images.worlds import DELIVERED, DELIVERED_PORT, DELIVERED_TASK, delivered_image
 from seatrial_api.outcome import Outcome
-from seatrial_api.sandbox_token import Phase
 from seatrial_api.sandboxes import GATEWAY_SERVER
 from seatrial_api.spec.data import TaskSet
 from seatrial_api.spec.rollout import SandboxSpec
@@ -23,7 +22,7 @@ from seatrial_rollout.trials.spawn import HostConfig
 from seatrial_rollout.trials.tasks import TaskRef, load_task_set
 from tests.chat_models import FAMILIES, write_model
 from tests.engine_server import engine_server, tool_call
-from tests.sandbox_pods import SandboxPod, SandboxPods, sandbox_pods
+from tests.sandbox_pods import HeldPod, SandboxPods, sandbox_pods
 from tests.stand_in_broker import StandInBroker, stand_in_broker
 from tests.trial_hosts import trial_host
 from tests.trial_tasks import make_request
@@ -80,36 +79,6 @@ FILES = {
 MCP = {"kind": "Archipelago", "port": DELIVERED_PORT, "command": ["/app/tools/start.sh", "{task}"]}
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """A pod that a trial was given."""
-
-    pods: SandboxPods
-    pod: SandboxPod
-
-    @property
-    def name(self) -> str:
-        """What its tokens are made out for."""
-        return self.pod.uid
-
-    @property
-    def address(self) -> str:
-        """Where from here its daemon answers."""
-        return self.pod.address
-
-    def token(self, phase: Phase) -> str:
-        """A good token of a phase."""
-        return self.pod.token(phase)
-
-    def kill(self) -> None:
-        """End it at once."""
-        self.pods.delete_at_once(self.pod)
-
-    def stop(self) -> None:
-        """End it, and leave nothing."""
-        self.kill()
-
-
 @pytest.fixture(scope="module")
 def pods(node: Cluster) -> Iterator[SandboxPods]:
     with sandbox_pods(node, "archipelago-on-node", delivered_image()) as pods:
@@ -121,8 +90,8 @@ def pods(node: Cluster) -> Iterator[SandboxPods]:
 async def broker(pods: SandboxPods) -> AsyncIterator[StandInBroker]:
     names = [WORLD, f"{WORLD}-twin"]
 
-    def give(world: str, trial: str) -> Taken | None:
-        return Taken(pods, pods.ready(names.pop(), trial)) if world == WORLD and names else None
+    def give(world: str, trial: str) -> HeldPod | None:
+        return HeldPod(pods, pods.ready(names.pop(), trial)) if world == WORLD and names else None
 
     async with stand_in_broker(give, TOKEN) as broker:
         yield broker

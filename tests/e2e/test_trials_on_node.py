@@ -15,14 +15,13 @@ from hack.cluster import Cluster
 from hack.cluster.images.worlds import GATEWAY, GATEWAY_PORT, OFFICE, gateway_image, office_image
 from seatrial_api.outcome import Outcome
 from seatrial_api.protos import broker_pb2 as pb
-from seatrial_api.sandbox_token import Phase
 from seatrial_api.spec.rollout import ReplaySpec, SandboxSpec
 from seatrial_api.trajectory import Trajectory
 from seatrial_rollout.trials.host import TrialHost
 from seatrial_rollout.trials.spawn import HostConfig
 from tests.chat_models import FAMILIES, write_model
 from tests.engine_server import engine_server, tool_call
-from tests.sandbox_pods import SandboxPod, SandboxPods, sandbox_pods
+from tests.sandbox_pods import HeldPod, SandboxPod, SandboxPods, sandbox_pods
 from tests.stand_in_broker import StandInBroker, stand_in_broker
 from tests.trial_hosts import trial_host
 from tests.trial_tasks import make_request, write_trial_task
@@ -39,37 +38,6 @@ echo $reward > /logs/verifier/reward.txt
 """
 
 
-@dataclass(frozen=True, slots=True)
-class HeldPod:
-    """A pod that a trial was given."""
-
-    pods: SandboxPods
-    pod: SandboxPod
-    kill_with: Callable[[SandboxPods, SandboxPod], None]
-
-    @property
-    def name(self) -> str:
-        """What its tokens are made out for."""
-        return self.pod.uid
-
-    @property
-    def address(self) -> str:
-        """Where from here its daemon answers."""
-        return self.pod.address
-
-    def token(self, phase: Phase) -> str:
-        """A good token of a phase."""
-        return self.pod.token(phase)
-
-    def kill(self) -> None:
-        """End it at once."""
-        self.kill_with(self.pods, self.pod)
-
-    def stop(self) -> None:
-        """End it, and leave nothing."""
-        self.pods.delete_at_once(self.pod)
-
-
 @dataclass(slots=True)
 class Shelf:
     """Pods of each world that were made beforehand."""
@@ -82,11 +50,6 @@ class Shelf:
         if not self.names[world]:
             return None
         return HeldPod(self.pods, self.pods.ready(self.names[world].pop(0), trial), WORLDS[world].kill)
-
-
-def delete_pod(pods: SandboxPods, pod: SandboxPod) -> None:
-    """As somebody would with kubectl."""
-    pods.delete_at_once(pod)
 
 
 def kill_daemon(_pods: SandboxPods, pod: SandboxPod) -> None:
@@ -131,12 +94,14 @@ class World:
 
 WORLDS = {
     "runtime": World(OFFICE, {"servers": ["filesystem", "code"]}, count_lines(), kill_daemon),
-    "sidecars": World(OFFICE, {"kind": "Sidecars", "sidecars": [SIDECAR]}, take_notes("notes_"), delete_pod, "notes"),
+    "sidecars": World(
+        OFFICE, {"kind": "Sidecars", "sidecars": [SIDECAR]}, take_notes("notes_"), SandboxPods.delete_at_once, "notes"
+    ),
     "gateway": World(
         GATEWAY,
         {"kind": "Archipelago", "port": GATEWAY_PORT},
         take_notes(""),
-        delete_pod,
+        SandboxPods.delete_at_once,
         "archipelago",
     ),
 }
