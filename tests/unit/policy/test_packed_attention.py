@@ -74,17 +74,19 @@ def test_long_sequences_are_masked_block_by_block(window: int | None) -> None:
 @pytest.mark.parametrize("window", [None, 40])
 def test_sixteen_bits_on_a_cpu_are_right_up_to_their_rounding(window: int | None) -> None:
     plan = plan_of([[0] * 30 + [1] * 300, [0] * 30 + [2] * 20])
-    query, key, value = random_tokens(sum(plan.own_lengths))
-    found, _ = packed_attention(
-        nn.Identity(),
-        *(x.bfloat16() for x in (query, key, value)),
-        None,
-        attention_plan=plan,
-        scaling=0.3,
-        sliding_window=window,
-    )
-    expected = expected_attention(query, key, value, plan, window)
+    exact = [x.requires_grad_() for x in random_tokens(sum(plan.own_lengths))]
+    rounded = [x.detach().bfloat16().requires_grad_() for x in exact]
+    found, _ = packed_attention(nn.Identity(), *rounded, None, attention_plan=plan, scaling=0.3, sliding_window=window)
+    expected = expected_attention(*exact, plan, window)
     torch.testing.assert_close(found.double(), expected, atol=0.02, rtol=0)
+
+    gradient = torch.randn(expected.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found.backward(gradient.bfloat16())
+    expected.backward(gradient)
+    for found_leaf, leaf in zip(rounded, exact, strict=True):
+        assert found_leaf.grad is not None
+        assert leaf.grad is not None
+        torch.testing.assert_close(found_leaf.grad.double(), leaf.grad, atol=0.05, rtol=0.02)
 
 
 def test_attention_of_another_kind_is_refused() -> None:

@@ -1,6 +1,6 @@
 """Causal attention over a pack in which each sequence sees itself alone."""
 
-from typing import Any
+from typing import Any, override
 
 import torch
 import torch.nn.functional as F  # noqa: N812  its customary name
@@ -93,23 +93,29 @@ def _one_sequence(query: Tensor, key: Tensor, value: Tensor, scaling: float | No
         return F.scaled_dot_product_attention(
             query, key, value, is_causal=True, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
         )
+    attend = _attend_by_products if by_products else _attend_masked
     results = []
     first = num_path - num_own
     for block in torch.split(query, _BLOCK, dim=2):
-        last = first + block.shape[2]
         start = 0 if window is None else max(0, first - window + 1)
-        distance = torch.arange(first, last, device=key.device)[:, None] - torch.arange(start, last, device=key.device)
-        is_seen = distance >= 0 if window is None else (distance >= 0) & (distance < window)
-        attend = _by_products if by_products else _masked
-        results.append(attend(block, key[:, :, start:last], value[:, :, start:last], is_seen, scaling))
+        last = first + block.shape[2]
+        results.append(attend(block, key[:, :, start:last], value[:, :, start:last], scaling, window))
         first = last
     return torch.cat(results, dim=2)
 
 
-def _masked(query: Tensor, key: Tensor, value: Tensor, is_seen: Tensor, scaling: float | None) -> Tensor:
+def _attend_masked(query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None) -> Tensor:
+    is_seen = _is_seen(query.shape[2], key.shape[2], window, key.device)
     return F.scaled_dot_product_attention(
         query, key, value, attn_mask=is_seen, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
     )
+
+
+def _is_seen(num_queries: int, num_keys: int, window: int | None, device: torch.device) -> Tensor:
+    """Which of the keys each query sees, the last query being that of the last key."""
+    keys = torch.arange(num_keys, device=device)
+    distance = keys[num_keys - num_queries :, None] - keys
+    return distance >= 0 if window is None else (distance >= 0) & (distance < window)
 
 
 def _is_faster_by_products(query: Tensor, num_path: int) -> bool:
@@ -118,11 +124,40 @@ def _is_faster_by_products(query: Tensor, num_path: int) -> bool:
     return not query.is_cuda and query.dtype == torch.bfloat16 and num_scores <= _MAX_SCORES
 
 
-def _by_products(query: Tensor, key: Tensor, value: Tensor, is_seen: Tensor, scaling: float | None) -> Tensor:
-    """Softmax of the scores times the values, the heads that share keys multiplied as one."""
+def _attend_by_products(query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None) -> Tensor:
     _, heads, num_queries, size = query.shape
-    grouped = query.reshape(1, key.shape[1], -1, size) * (size**-0.5 if scaling is None else scaling)
-    scores = (grouped @ key.transpose(2, 3)).view(1, heads, num_queries, -1)
-    bias = torch.zeros(is_seen.shape, dtype=scores.dtype, device=scores.device).masked_fill_(~is_seen, -torch.inf)
-    weights = (scores + bias).softmax(-1)
-    return (weights.view(1, key.shape[1], -1, key.shape[2]) @ value).view(1, heads, num_queries, -1)
+    scaled = query * (size**-0.5 if scaling is None else scaling)
+    grouped = scaled.reshape(key.shape[1], -1, size)
+    # Without a window the keys before the first query are seen by all of the block.
+    is_seen = _is_seen(num_queries, num_queries if window is None else key.shape[2], window, key.device)
+    result: Tensor = _SoftmaxOfProducts.apply(grouped, key[0], value[0], is_seen)  # type: ignore[no-untyped-call]
+    return result.view(1, heads, num_queries, -1)
+
+
+class _SoftmaxOfProducts(torch.autograd.Function):
+    """Softmax of the scores times the values, the heads that share keys multiplied as one.
+
+    By hand, since autograd would write all scores anew for their mask, and once more on the way back, where weights
+    of zero have no gradient anyway.
+    """
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, is_seen: Tensor) -> Tensor:
+        """Queries of shape (key heads, query heads of each times queries, size); a mask of the last keys, by query."""
+        scores = query @ key.transpose(1, 2)
+        num_queries, num_masked = is_seen.shape
+        by_query = scores.view(len(scores), -1, num_queries, scores.shape[2])
+        by_query[..., -num_masked:].masked_fill_(~is_seen, -torch.inf)
+        weights = scores.softmax(-1)
+        ctx.save_for_backward(query, key, value, weights)
+        return weights @ value
+
+    @staticmethod
+    @override
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        query, key, value, weights = ctx.saved_tensors
+        of_weights = gradient @ value.transpose(1, 2)
+        of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)  # noqa: SLF001  its only name
+        of_value = weights.transpose(1, 2) @ gradient
+        return of_scores @ key, of_scores.transpose(1, 2) @ query, of_value, None
