@@ -15,7 +15,8 @@ import os
 import random
 import shutil
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
@@ -238,6 +239,25 @@ def engine_process(address: str) -> None:
     asyncio.run(serve())
 
 
+class _WritingBeside(TorchBackend):
+    """Writes what it holds in a thread, as the actor does."""
+
+    _writing: Future[None]
+
+    @override
+    def hold(self, state: Path, model: Path) -> Any:
+        self._writing = _THREAD.submit(super().hold(state, model))
+
+    def has_written(self) -> bool:
+        """Whether the last checkpoint is written."""
+        if is_done := self._writing.done():
+            self._writing.result()
+        return is_done
+
+
+_THREAD = ThreadPoolExecutor(1)
+
+
 def rank_process(connection: Connection, model: Path) -> None:
     """A real backend; called by name."""
     setup = PolicySetup(
@@ -245,7 +265,7 @@ def rank_process(connection: Connection, model: Path) -> None:
         TrainerSpec(),
         OptimizerSpec(),
     )
-    backend = TorchBackend(setup, model)
+    backend = _WritingBeside(setup, model)
     with suppress(EOFError):
         while True:
             method, arguments = connection.recv()
@@ -268,9 +288,15 @@ class RemotePolicy:
         """Log probability of each token."""
         return await self._call("logprobs", sequences)
 
-    async def save(self, folder: Path) -> None:
-        """Write the state."""
-        await self._call("save", folder)
+    async def hold(self, state: Path, model: Path) -> Callable[[], Awaitable[None]]:
+        """Take a checkpoint, which the rank writes while it does other things."""
+        await self._call("hold", state, model)
+
+        async def write() -> None:
+            while not await self._call("has_written"):
+                await HastyClock().sleep(1.0)
+
+        return write
 
     async def load(self, folder: Path) -> None:
         """Take it back."""

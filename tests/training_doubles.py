@@ -13,6 +13,7 @@ from seatrial_api.outcome import Outcome
 from seatrial_api.rlrun import RLRun, RLRunSpec
 from seatrial_api.spec.stages import StageSpec
 from seatrial_api.trajectory import Trajectory
+from seatrial_rollout.engine.metrics import PoolMetrics
 from seatrial_rollout.trials.tasks import TaskRef
 from seatrial_trainer.driver.context import StageContext
 from seatrial_trainer.driver.inputs import Inputs
@@ -30,7 +31,7 @@ from tests.trajectories import make_trajectory
 WHOLE_TRIAL_SECONDS = 20.0
 
 type Act = Callable[[TrialTicket], Awaitable[Outcome]]
-type Moment = Literal["train", "save", "publish", "published"]
+type Moment = Literal["train", "save", "written", "publish", "published"]
 type Watch = Callable[[Moment, int], None]
 """Told what is about to be done, and with which version; a test may raise or set things off there."""
 
@@ -44,6 +45,9 @@ class NotedPolicy:
 
     def __init__(self, watch: Watch = watch_nothing) -> None:
         self.weights: list[Any] = []
+        self.may_write = asyncio.Event()
+        """What is held is not written before."""
+        self.may_write.set()
         self._watch = watch
 
     async def train_minibatch(self, minibatch: Minibatch, learning_rate: float) -> tuple[StepStats, OptimStats]:
@@ -64,6 +68,7 @@ class NotedPolicy:
             kl_to_reference=0.0,
             packing_waste=0.0,
             seconds=0.0,
+            num_fresh_tokens=num_tokens,
         )
         return stats, OptimStats(grad_norm=1.0, learning_rate=learning_rate)
 
@@ -71,14 +76,22 @@ class NotedPolicy:
         """All tokens are certain."""
         return [[0.0] * len(sequence) for sequence in sequences]
 
-    async def save(self, folder: Path) -> None:
-        """Keep the list."""
-        self._watch("save", len(self.versions))
-        self._write(folder)
+    async def hold(self, *folders: Path) -> Callable[[], Awaitable[None]]:
+        """Keep the list as it is now; it is a model as well."""
+        version, held = len(self.versions), json.dumps(self.weights)
+        self._watch("save", version)
 
-    def _write(self, folder: Path) -> None:
+        async def write() -> None:
+            await self.may_write.wait()
+            for folder in folders:
+                self._write(folder, held)
+            self._watch("written", version)
+
+        return write
+
+    def _write(self, folder: Path, held: str) -> None:
         folder.mkdir()
-        (folder / "weights.json").write_text(json.dumps(self.weights))
+        (folder / "weights.json").write_text(held)
 
     async def load(self, folder: Path) -> None:
         """Take the list back."""
@@ -86,11 +99,6 @@ class NotedPolicy:
 
     def _read(self, folder: Path) -> None:
         self.weights = json.loads((folder / "weights.json").read_text())
-
-    async def export(self, folder: Path) -> int:
-        """A model is the list as well."""
-        await self.save(folder)
-        return 0
 
     @property
     def versions(self) -> list[int]:
@@ -112,8 +120,14 @@ class NotedCluster:
     """Specs that were trained under, in order."""
 
     async def rollout(self) -> Any:
-        """Where trials are prepared."""
-        return SimpleNamespace(trials=SimpleNamespace(prepare=lambda *_: None))
+        """Where trials are prepared, and engines looked at."""
+        return SimpleNamespace(
+            trials=SimpleNamespace(prepare=lambda *_: None), pool=SimpleNamespace(metrics=self.engine_metrics)
+        )
+
+    async def engine_metrics(self) -> PoolMetrics:
+        """Trials end before an engine is seen to sample."""
+        return PoolMetrics()
 
     async def policy(self, *, fresh: bool = False) -> NotedPolicy:
         """The policy."""

@@ -1,15 +1,21 @@
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import override
 
 import pytest
 import ray
 from safetensors.torch import load_file
+from torch import Tensor
 
+from seatrial_api.clock import Deadline
 from seatrial_api.errors import CorruptionError, InvalidInputError, WaitTimeoutError
 from seatrial_api.spec.algorithm import LossSpec
+from seatrial_rollout.object_store.handover import SHARED_FOLDER, SharedFolder
 from seatrial_trainer.policy.batch import Minibatch
 from seatrial_trainer.policy.errors import PolicyRankLostError
 from seatrial_trainer.policy.gang import Gang
@@ -46,7 +52,7 @@ def group(cluster: None, model_path: Path) -> Iterator[PolicyGroup]:
 
 
 async def test_two_ranks_train_as_one(group: PolicyGroup, model_path: Path, tmp_path: Path) -> None:
-    await group.save(tmp_path)
+    await (await group.hold(tmp_path, tmp_path / "model"))()
     alone = TorchBackend(make_setup(max_tokens_per_microbatch=32), model_path)
     alone.load(tmp_path)
     for _ in range(2):
@@ -63,13 +69,55 @@ async def test_two_ranks_train_as_one(group: PolicyGroup, model_path: Path, tmp_
 
 
 async def test_a_restored_group_goes_on_bit_by_bit(group: PolicyGroup, tmp_path: Path) -> None:
-    await group.save(tmp_path / "checkpoint")
+    await (await group.hold(tmp_path / "checkpoint", tmp_path / "model"))()
     for name in ("expected", "found"):
         await group.load(tmp_path / "checkpoint")
         await group.train_minibatch(MINIBATCH, 1e-2)
         await group.export(tmp_path / name)
     expected, found = (load_file(tmp_path / name / "model.safetensors") for name in ("expected", "found"))
     assert all(found[name].equal(tensor) for name, tensor in expected.items())
+
+
+class Delayed(SharedFolder):
+    """Files reach the driver only once the rank finds something beside their folder."""
+
+    @override
+    @contextmanager
+    def sending(self, folder: Path) -> Iterator[Path]:
+        yield folder
+        deadline = Deadline.after(60)
+        while not (folder.parent / "released").exists():
+            deadline.check("the test to go on")
+            threading.Event().wait(0.01)
+
+
+async def test_ranks_train_while_a_checkpoint_is_written_and_it_is_of_before(
+    group: PolicyGroup, tmp_path: Path
+) -> None:
+    def send_through(files: SharedFolder) -> None:
+        ray.get([rank.__ray_call__.remote(lambda self: setattr(self, "_files", files)) for rank in group.ranks])
+
+    async def exported(name: str) -> dict[str, Tensor]:
+        await group.export(tmp_path / name)
+        return load_file(tmp_path / name / "model.safetensors")
+
+    before = await exported("before")
+    send_through(Delayed())
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            writing = tasks.create_task((await group.hold(tmp_path / "state", tmp_path / "model"))())
+            await group.train_minibatch(MINIBATCH, 1e-2)
+            assert not writing.done()
+            (tmp_path / "released").touch()
+    finally:
+        send_through(SHARED_FOLDER)
+    after = await exported("after")
+    await group.load(tmp_path / "state")
+    restored, model = await exported("restored"), load_file(tmp_path / "model" / "model.safetensors")
+    assert not all(after[name].equal(tensor) for name, tensor in before.items())
+    for name, tensor in before.items():
+        assert restored[name].equal(tensor)
+        assert model[name].equal(tensor)
 
 
 async def test_what_a_rank_raises_reaches_the_caller_and_the_group_goes_on(group: PolicyGroup, tmp_path: Path) -> None:

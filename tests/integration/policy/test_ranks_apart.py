@@ -54,8 +54,7 @@ async def test_a_rank_that_shares_no_folder_saves_and_loads_bit_by_bit(
     minibatch = Minibatch(make_sequences(), LossSpec())
     await group.train_minibatch(minibatch, 1e-2)
     with checkpoints.writing(1, {}) as folder:
-        await group.save(folder / "policy")
-        await group.export(folder / "model")
+        await (await group.hold(folder / "policy", folder / "model"))()
     checkpoint = checkpoints.open(1)
     assert {path.name for path in checkpoint.policy.iterdir()} == {"policy.safetensors", "rng-0.safetensors"}
     assert (checkpoint.model / "config.json").exists()

@@ -289,9 +289,10 @@ def test_a_restored_policy_goes_on_bit_by_bit(model_path: Path, tmp_path: Path, 
 
     original = TorchBackend(make_setup(dtype), model_path)
     step(original, 1)
-    original.save(tmp_path)
+    write = original.hold(tmp_path, tmp_path / "model")
     random_then = torch.rand(4)
     step(original, 2)
+    write()
 
     restored = TorchBackend(make_setup(dtype), model_path)
     step(restored, 3)

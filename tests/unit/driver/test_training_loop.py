@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import shutil
 from pathlib import Path
 from typing import Any
@@ -73,11 +74,53 @@ async def test_every_version_is_trained_served_and_measured_once(storage: RunSto
     assert sorted(stage.checkpoints.scores()) == [3, 6]
 
 
+async def test_steps_go_on_while_a_checkpoint_is_written(storage: RunStorage) -> None:
+    def note(moment: Moment, version: int) -> None:
+        if (moment, version) == ("save", 2):
+            cluster.policy_now.may_write.clear()
+        if (moment, version) == ("published", 3):
+            assert storage.stage("train").checkpoints.versions() == []
+            cluster.policy_now.may_write.set()
+
+    cluster = NotedCluster(completes, note)
+    report = await attempt(context_of(storage, cluster))
+    assert report.result is StageResult.PASSED
+    assert_trained_once(storage, cluster)
+
+
+async def test_a_stop_waits_for_the_checkpoint_that_is_being_written(storage: RunStorage) -> None:
+    def note(moment: Moment, version: int) -> None:
+        if (moment, version) == ("save", 2):
+            cluster.policy_now.may_write.clear()
+            context.stop.set()
+            asyncio.get_running_loop().call_later(0.05, cluster.policy_now.may_write.set)
+
+    cluster = NotedCluster(completes, note)
+    context = context_of(storage, cluster)
+    with pytest.raises(StopRequestedError):
+        await attempt(context)
+    assert storage.stage("train").checkpoints.versions() == [2]
+
+
+async def test_a_checkpoint_that_cannot_be_written_ends_the_stage_and_the_one_before_stays(storage: RunStorage) -> None:
+    def note(moment: Moment, version: int) -> None:
+        if (moment, version) == ("written", 4):
+            raise OSError(errno.ENOSPC, "No space left on device", "weights")
+
+    with pytest.raises(OSError, match="No space left on device"):
+        await attempt(context_of(storage, NotedCluster(completes, note)))
+    checkpoints = storage.stage("train").checkpoints
+    assert checkpoints.versions() == [2, 3]
+    assert not [path for path in checkpoints.root.iterdir() if path.name.startswith(".")]
+    resumed = NotedCluster(completes)
+    await attempt(context_of(storage, resumed))
+    assert_trained_once(storage, resumed)
+
+
 async def test_checkpoints_are_told_while_the_stage_runs_and_by_the_attempt_that_goes_on(storage: RunStorage) -> None:
     def note(moment: Moment, version: int) -> None:
-        if (moment, version) == ("train", 4):
+        if (moment, version) == ("save", 6):
             told.append(context.telemetry.snapshot().checkpoints)
-        if (moment, version) == ("publish", 6):
             raise KilledError
 
     told: list[CheckpointStatus | None] = []
@@ -164,7 +207,7 @@ async def test_stored_groups_are_trained_and_not_run_again(storage: RunStorage) 
 
 async def test_a_damaged_newest_checkpoint_is_made_anew_where_it_is_due(storage: RunStorage) -> None:
     with pytest.raises(KilledError):
-        await attempt(context_of(storage, killed_at("publish", 5)))
+        await attempt(context_of(storage, killed_at("save", 6)))
     checkpoints = storage.stage("train").checkpoints
     assert checkpoints.versions() == [2, 3, 4]
     for version in (3, 4):

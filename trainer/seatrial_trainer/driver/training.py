@@ -5,8 +5,10 @@
         └──────────────── admission (credit, concurrency) ◀────────────┘
 
 The loop waits for the buffer, then for the policy, then for the engines; trials run meanwhile in the dispatcher's
-tasks. Validation runs beside the trials at one weight version: the next sync waits for it. Shutdown goes inwards out:
-the loop ends, the dispatcher cancels its trials, groups in flight stay in the scheduler's state.
+tasks. Validation runs beside the trials at one weight version: the next sync waits for it. A checkpoint is written
+beside the steps after it, once the ranks hold a copy of what it is of; the next checkpoint waits for it, and so does
+its validation's result. Shutdown goes inwards out: the loop ends, what is being written is, the dispatcher cancels its
+trials, groups in flight stay in the scheduler's state.
 """
 
 import asyncio
@@ -24,12 +26,11 @@ from seatrial_api.trajectory import Trajectory
 from seatrial_rollout.trials.tasks import TaskRef
 from seatrial_trainer.driver.context import StageContext
 from seatrial_trainer.driver.guards import GuardFired, check
-from seatrial_trainer.driver.kept import kept
 from seatrial_trainer.driver.measuring import Measurement, measure
+from seatrial_trainer.driver.saving import CheckpointSaver
 from seatrial_trainer.driver.step_measuring import ErrorRates, StepTimes, TrialWindow, make_record
 from seatrial_trainer.driver.stopping import StopRequestedError, unless_stopped
 from seatrial_trainer.driver.sync_probe import SyncProbe
-from seatrial_trainer.driver.threads import in_thread
 from seatrial_trainer.driver.trials import TrialProfile
 from seatrial_trainer.evaluation.summary import summarize
 from seatrial_trainer.observability.step_record import StepRecord
@@ -95,6 +96,7 @@ class TrainingLoop:
     """What telemetry was told."""
     _validations: dict[int, float] = field(default_factory=dict)
     """Validation pass@1 by version."""
+    _saver: CheckpointSaver = field(init=False)
     _silent_guards: dict[str, int] = field(default_factory=dict)
     """Guards that fired before, with the last version at which they are silent."""
 
@@ -113,15 +115,16 @@ class TrainingLoop:
         await self._load()
         async with context.dispatching(self.plan.algorithmic_ceiling) as dispatcher:
             scheduler = self._scheduler(sampler, dispatcher, await asyncio.to_thread(context.storage.next_attempt))
-            await self._restore(scheduler, dispatcher)
-            scheduler.start()
-            async with asyncio.TaskGroup() as validations:
+            async with asyncio.TaskGroup() as beside:
+                self._saver = CheckpointSaver(context, beside, prunes=not self.plan.validate_every)
+                await self._restore(scheduler, dispatcher)
+                scheduler.start()
                 validation: asyncio.Task[None] | None = None
                 while self.version < self.plan.num_steps:
                     record = await self._step(scheduler, dispatcher, validation)
                     await self._after_step(record)
                     if self._validates(record.version):
-                        validation = validations.create_task(self._validate(dispatcher, record.version))
+                        validation = beside.create_task(self._validate(dispatcher, record.version))
         if self.plan.validate_every and self.plan.num_steps not in context.storage.checkpoints.scores():
             raise StopRequestedError  # a stop ended the last validation
         return self.history
@@ -135,15 +138,14 @@ class TrainingLoop:
         groups = [list(group.trajectories) for group in batch.groups]
         self._activity(f"training on {len(groups)} groups")
         await self._compare(groups, batch.step)
-        probing = self.probe.across(dispatcher, batch.step + 1) if self.probe else nullcontext()
-        async with probing:
-            train_started = self.clock.now()
-            steps = await self._train(groups, batch.step)
-            trained = self.clock.now()
-            if validation is not None:
-                self._activity("waiting for validation before the weights change")
-                await validation
-            self._activity("syncing weights")
+        train_started = self.clock.now()
+        steps = await self._train(groups, batch.step)
+        trained = self.clock.now()
+        if validation is not None:
+            self._activity("waiting for validation before the weights change")
+            await validation
+        self._activity("syncing weights")
+        async with self.probe.across(dispatcher, batch.step + 1) if self.probe else nullcontext():
             sync = await self.context.cluster.publish(batch.step + 1)
         self.version = batch.step + 1
         scheduler.advance(self.version)
@@ -207,7 +209,7 @@ class TrainingLoop:
                 batch = await unless_stopped(self.context.stop, scheduler.take_batch(deadline))
             taken.set()
         if batch is None:
-            await self._save()
+            await self._save_and_wait()
             raise StopRequestedError
         return batch
 
@@ -229,7 +231,7 @@ class TrainingLoop:
         fired = check(guards, self.history, silent, self._validations) if self.plan.keeps_checkpoints else None
         if fired:
             self._silent_guards[fired.guard] = record.version + guards.rearm_steps
-            await self._save()
+            await self._save_and_wait()
             raise GuardedError(fired)
         if self._is_saved(record.version):
             await self._save()
@@ -256,10 +258,11 @@ class TrainingLoop:
             return  # the loop saves and stops by itself; a resumed run goes on with this validation
         result = summarize("validation", context.spec.harness.name, trajectories)
         self._validations[version] = result.pass_at_1.mean
+        await self._saver.finish()
         await asyncio.to_thread(context.storage.checkpoints.score, version, result.pass_at_1.mean)
         await asyncio.to_thread(context.storage.checkpoints.prune, context.spec.checkpoint.keep)
         context.telemetry.validated(version, result)
-        await self._tell_checkpoints()
+        await self._saver.tell()
         log.info("validated", version=version, pass_at_1=result.pass_at_1.mean)
 
     async def _validate_if_owed(self, dispatcher: TrialDispatcher) -> None:
@@ -274,23 +277,12 @@ class TrainingLoop:
             await self._validate(dispatcher, version)
 
     async def _save(self) -> None:
-        if not self.plan.keeps_checkpoints or self.version in self.context.storage.checkpoints.versions():
-            return
-        checkpoints = self.context.storage.checkpoints
-        self._activity("waiting until the checkpoint before is stored")
-        await asyncio.to_thread(checkpoints.settle)
-        self._activity("saving a checkpoint")
-        policy = await self.context.cluster.policy()
-        async with in_thread(checkpoints.writing(self.version, {"silent_guards": self._silent_guards})) as folder:
-            await policy.save(folder / "policy")
-            await policy.export(folder / "model")
-        if not self.plan.validate_every:
-            await asyncio.to_thread(checkpoints.prune, self.context.spec.checkpoint.keep)
-        await self._tell_checkpoints()
-        log.info("saved a checkpoint", version=self.version)
+        if self.plan.keeps_checkpoints:
+            await self._saver.save(self.version, {"silent_guards": dict(self._silent_guards)})
 
-    async def _tell_checkpoints(self) -> None:
-        self.context.telemetry.checkpoints = await asyncio.to_thread(kept, self.context.storage.checkpoints)
+    async def _save_and_wait(self) -> None:
+        await self._save()
+        await self._saver.finish()
 
     async def _restore(self, scheduler: Scheduler, dispatcher: TrialDispatcher) -> None:
         """Go on where the last attempt stopped: after the checkpoint the logged batches, then stored groups.
@@ -301,6 +293,7 @@ class TrainingLoop:
         if not self.plan.keeps_checkpoints:
             await self._serve()
             return
+        await self._saver.tell()
         told = {step["version"] for step in storage.read_steps()}
         for manifest in storage.read_batches(self.version):
             self._activity(f"training the logged batch of step {manifest.version} again")
@@ -312,8 +305,9 @@ class TrainingLoop:
             if self._is_saved(self.version):
                 await self._save()
             if self.context.stop.is_set():
-                await self._save()
+                await self._save_and_wait()
                 raise StopRequestedError
+        await self._saver.finish()
         self.history = [StepRecord.stored(step) for step in storage.read_steps() if step["version"] <= self.version]
         self._restore_scheduler(scheduler)
         await self._validate_if_owed(dispatcher)
@@ -351,7 +345,6 @@ class TrainingLoop:
         await policy.load(checkpoint.policy)
         self.version = checkpoint.manifest.version
         self._silent_guards = dict(checkpoint.manifest.state["silent_guards"])
-        await self._tell_checkpoints()
 
     def _restore_scheduler(self, scheduler: Scheduler) -> None:
         storage = self.context.storage

@@ -2,12 +2,16 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from seatrial_rollout.object_store.handover import SHARED_FOLDER, SharedFolder
 from seatrial_trainer.policy.batch import Minibatch, OptimStats, StepStats
 from seatrial_trainer.policy.setup import PolicySetup
+
+WRITING = "writing"
+"""Ray's concurrency group for what a rank writes while it trains."""
 
 
 class PolicyActor:
@@ -30,6 +34,7 @@ class PolicyActor:
         self._rank = rank
         self._files = files
         self._sender: Any = None
+        self._held: Any = None
 
     def listen(self, timeout_seconds: float) -> tuple[str, int]:
         """Open the store where the ranks meet; rank 0 only. Returns host and port."""
@@ -85,10 +90,17 @@ class PolicyActor:
         """See `PolicyBackend`."""
         return self._backend.logprobs(sequences, reference=reference)
 
-    def save(self, directory: Path) -> None:
-        """See `PolicyBackend`."""
-        with self._files.sending(directory) as folder:
-            self._backend.save(folder)
+    def hold(self, state: Path, model: Path) -> None:
+        """See `PolicyBackend`; `write_held` does the rest."""
+        with ExitStack() as sending:
+            folders = [sending.enter_context(self._files.sending(folder)) for folder in (state, model)]
+            self._held = self._backend.hold(*folders), sending.pop_all()
+
+    def write_held(self) -> None:
+        """Write what `hold` took, and let go of it; in the concurrency group `WRITING`."""
+        (write, sending), self._held = self._held, None
+        with sending:
+            write()
 
     def load(self, directory: Path) -> None:
         """See `PolicyBackend`."""

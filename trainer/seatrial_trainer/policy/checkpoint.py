@@ -6,11 +6,14 @@ caller owns the directory and makes it atomic.
 """
 
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
@@ -23,21 +26,38 @@ STATE_FILE = "policy.safetensors"
 SHARDS_FOLDER = "shards"
 
 
-def save(directory: Path, weights: TrainedWeights, ranks: Ranks) -> None:
-    """Write this rank's part of the state; all ranks call it together."""
-    directory.mkdir(parents=True, exist_ok=True)
-    if weights.is_cut:
-        state_dict_saver.save(weights.state(), checkpoint_id=directory / SHARDS_FOLDER)
-    elif ranks.rank == 0:
-        save_file({name: tensor.contiguous() for name, tensor in weights.state().items()}, directory / STATE_FILE)
-    random = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        random["cuda"] = torch.cuda.get_rng_state()
-    save_file(random, _rng_file(directory, ranks.rank))
+@dataclass(frozen=True)
+class HeldState:
+    """A copy of this rank's part of the state in host memory, which can be written while training goes on."""
+
+    state: dict[str, Tensor]
+    """Empty on the later ones of ranks that hold the same."""
+    is_cut: bool
+    random: dict[str, Tensor]
+    ranks: Ranks
+
+    @classmethod
+    def of(cls, weights: TrainedWeights, ranks: Ranks) -> Self:
+        """The state as it is now."""
+        random = {"cpu": torch.get_rng_state()}
+        if torch.cuda.is_available():
+            random["cuda"] = torch.cuda.get_rng_state()
+        state = weights.state() if weights.is_cut or ranks.rank == 0 else {}
+        copied = {name: tensor.to("cpu", copy=True) for name, tensor in state.items()}
+        return cls(copied, weights.is_cut, random, ranks)
+
+    def write(self, directory: Path) -> None:
+        """Write it; all ranks call it together, in whatever thread."""
+        directory.mkdir(parents=True, exist_ok=True)
+        if self.is_cut:
+            state_dict_saver.save(self.state, checkpoint_id=directory / SHARDS_FOLDER, process_group=self.ranks.beside)
+        elif self.state:
+            save_file({name: tensor.contiguous() for name, tensor in self.state.items()}, directory / STATE_FILE)
+        save_file(self.random, _rng_file(directory, self.ranks.rank))
 
 
 def load(directory: Path, weights: TrainedWeights, ranks: Ranks) -> None:
-    """Restore what `save` wrote, on as many ranks or on others; all ranks call it together.
+    """Restore what was written, on as many ranks or on others; all ranks call it together.
 
     Raises:
         CorruptionError: a file is missing, damaged or of another model.
@@ -67,7 +87,7 @@ def _load_shards(folder: Path, weights: TrainedWeights, ranks: Ranks) -> None:
     weights.restore(names, state.__getitem__)
 
 
-def _load_random(directory: Path, ranks: Ranks) -> dict[str, torch.Tensor]:
+def _load_random(directory: Path, ranks: Ranks) -> dict[str, Tensor]:
     """This rank's random state; of more ranks than wrote a checkpoint the later ones have none."""
     file = _rng_file(directory, ranks.rank)
     return load_file(file) if ranks.rank == 0 or file.exists() else {}

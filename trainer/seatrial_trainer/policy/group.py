@@ -1,7 +1,7 @@
 """The driver's handle on the policy: all ranks as one object with asynchronous methods."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,7 +10,7 @@ from ray.exceptions import RayActorError, RayTaskError
 
 from seatrial_api.errors import WaitTimeoutError
 from seatrial_rollout.object_store.handover import SHARED_FOLDER, SharedFolder
-from seatrial_trainer.policy.actor import PolicyActor
+from seatrial_trainer.policy.actor import WRITING, PolicyActor
 from seatrial_trainer.policy.batch import Minibatch, OptimStats, StepStats
 from seatrial_trainer.policy.errors import PolicyRankLostError
 from seatrial_trainer.policy.gang import Gang
@@ -69,7 +69,7 @@ class PolicyGroup:
         if setup.trainer.backend == "tinker":
             options |= {"num_cpus": 1, "num_gpus": 0}  # it computes elsewhere
         gang = await Gang.reserve(num_ranks, options, timeout_seconds=timeout_seconds)
-        remote = ray.remote(PolicyActor)
+        remote = ray.remote(concurrency_groups={WRITING: 1})(PolicyActor)
         actors = [remote.options(**gang.options(rank)).remote(rank, files, environment) for rank in range(num_ranks)]
         group = cls(actors, gang, timeout_seconds=timeout_seconds, files=files)
         try:
@@ -112,13 +112,28 @@ class PolicyGroup:
         result: list[list[float]] = (await self._on_all("logprobs", ray.put(sequences), reference))[0]
         return result
 
-    async def save(self, directory: Path) -> None:
-        """Write weights, optimiser and random state of all ranks; the directory is the caller's to make atomic."""
-        await self._on_all("save", directory)
-        await asyncio.to_thread(self._files.collect, directory)
+    async def hold(self, state: Path, model: Path) -> Callable[[], Awaitable[None]]:
+        """Take weights, optimiser and random state of all ranks as they are now; training may go on when this returns.
+
+        Args:
+            state: Folder for what `load` restores; the caller's to make atomic.
+            model: Folder for what engines read.
+
+        Returns:
+            What writes them, beside all other calls; to be awaited before the next `hold`.
+        """
+        await self._on_all("hold", state, model)
+
+        async def write() -> None:
+            refs = [actor.write_held.options(concurrency_group=WRITING).remote() for actor in self._actors]
+            await self._wait(refs, "write_held")
+            for folder in (state, model):
+                await asyncio.to_thread(self._files.collect, folder)
+
+        return write
 
     async def load(self, directory: Path) -> None:
-        """Restore what `save` wrote, bitwise.
+        """Restore what `hold` took, bitwise.
 
         Raises:
             CorruptionError: a file is missing, damaged or of another model.

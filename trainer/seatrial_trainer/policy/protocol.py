@@ -1,6 +1,6 @@
 """The protocol that every policy backend keeps."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -26,6 +26,13 @@ class PolicyBackend(Protocol):
 
     def save(self, directory: Path) -> None:
         """Write weights, optimiser and RNG so that `load` restores them bitwise."""
+        ...
+
+    def hold(self, state: Path, model: Path) -> Callable[[], None]:
+        """Take what `save` and `export` would write now; calling what is returned writes what of it is not yet.
+
+        That is done in a thread of its own, on all ranks together, while training goes on.
+        """
         ...
 
     def load(self, directory: Path) -> None:

@@ -27,6 +27,8 @@ class Ranks:
 
     rank: int = 0
     count: int = 1
+    beside: dist.ProcessGroup | None = None
+    """For exchanges of a thread beside training, on the host: those of one group must come in the same order on all."""
 
     @classmethod
     def join(cls, rank: int, count: int, store: TCPStore, *, timeout_seconds: float) -> "Ranks":
@@ -38,14 +40,11 @@ class Ranks:
             store: Where they meet: `open_store` on one of them, `connect_store` on the others.
             timeout_seconds: Deadline of this call and of every later exchange.
         """
+        timeout = timedelta(seconds=timeout_seconds)
         dist.init_process_group(
-            "nccl" if torch.cuda.is_available() else "gloo",
-            store=store,
-            rank=rank,
-            world_size=count,
-            timeout=timedelta(seconds=timeout_seconds),
+            "nccl" if torch.cuda.is_available() else "gloo", store=store, rank=rank, world_size=count, timeout=timeout
         )
-        return cls(rank, count)
+        return cls(rank, count, dist.new_group(backend="gloo", timeout=timeout))
 
     def sum_(self, tensor: Tensor) -> None:
         """Add the tensor up over all ranks, in place."""

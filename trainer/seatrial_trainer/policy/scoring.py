@@ -1,8 +1,9 @@
 """Log probabilities of whole sequences, and those that a KL penalty is taken against, for every backend alike."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import override
 
 import numpy as np
@@ -27,6 +28,13 @@ class ScoringBackend(PolicyBackend):
             reference: Under the initial weights, not the trained ones.
         """
         ...
+
+    @override
+    def hold(self, state: Path, model: Path) -> Callable[[], None]:
+        """Where a backend cannot hold a copy it writes at once."""
+        self.save(state)
+        self.export(model)
+        return lambda: None
 
     @override
     def logprobs(self, sequences: list[list[int]], *, reference: bool = False) -> list[list[float]]:

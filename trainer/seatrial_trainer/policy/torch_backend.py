@@ -1,7 +1,7 @@
 """The policy backend in plain torch: a Hugging Face model, packed micro-batches, AdamW, data-parallel ranks."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import chain
@@ -10,7 +10,9 @@ from typing import override
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 
 from seatrial_trainer.policy import checkpoint, hugging_face
 from seatrial_trainer.policy.adapters import Adapters
@@ -97,7 +99,21 @@ class TorchBackend(ScoringBackend):
 
     @override
     def save(self, directory: Path) -> None:
-        checkpoint.save(directory, self._weights, self._ranks)
+        checkpoint.HeldState.of(self._weights, self._ranks).write(directory)
+
+    @override
+    def hold(self, state: Path, model: Path) -> Callable[[], None]:
+        held = checkpoint.HeldState.of(self._weights, self._ranks)
+        weights = [(name, tensor.to("cpu", copy=True)) for name, tensor in self._weights_to_write()]
+
+        def write() -> None:
+            try:
+                held.write(state)
+                self._write_model(weights, model)
+            except (SafetensorError, CheckpointException) as exc:  # neither says where
+                raise OSError(f"the checkpoint {state.parent} cannot be written: {exc}") from exc
+
+        return write
 
     @override
     def load(self, directory: Path) -> None:
@@ -113,12 +129,18 @@ class TorchBackend(ScoringBackend):
 
     @override
     def export(self, directory: Path) -> int:
-        weights = self.export_weights()
+        return self._write_model(self._weights_to_write(), directory)
+
+    def _weights_to_write(self) -> Iterator[tuple[str, Tensor]]:
+        """What the first rank writes of the trained weights; those that are cut are put together by all."""
+        for name, tensor in self.export_weights():
+            if self._ranks.rank == 0:
+                yield name, tensor
+
+    def _write_model(self, trained: Iterable[tuple[str, Tensor]], directory: Path) -> int:
         if self._ranks.rank != 0:
-            for _ in weights:  # weights that are cut are put together by all
-                pass
-            return 0
-        weights = chain(weights, self._untrained_weights())
+            return sum(tensor.nbytes for _, tensor in trained)
+        weights = chain(trained, self._untrained_weights())
         return hugging_face.export(weights, self._model_path, directory, str(self._dtype).removeprefix("torch."))
 
     def _untrained_weights(self) -> Iterator[tuple[str, Tensor]]:
