@@ -4,7 +4,7 @@ One training batch is trained again and again: forward, backward, clipping, Adam
 the figure. Tokens are those of all trajectories, prompts included. Every contender's gradient norm is printed: equal
 norms mean that they computed the same thing.
 
-    python bench/trainer_tokens.py [--rounds N] [--workload NAME]
+    python -m bench.trainer_tokens [--rounds N] [--workload NAME]
 
 TRL gets an environment of its own in .cache/bench-trl, made on the first run.
 """
