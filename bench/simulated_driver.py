@@ -79,17 +79,7 @@ class SleepingTrials:
     async def run(self, ticket: TrialTicket) -> Trajectory:
         """Run one trial."""
         await CLOCK.sleep(next(self._seconds))
-        return Trajectory(
-            trial_id=ticket.trial_id,
-            group_id=ticket.group_id,
-            task=ticket.task,
-            domain=ticket.domain,
-            purpose=ticket.purpose,
-            harness="none",
-            start_version=ticket.start_version,
-            outcome=Outcome.COMPLETED,
-            reward=1.0,
-        )
+        return ticket.trajectory(Outcome.COMPLETED, harness="none", reward=1.0)
 
 
 async def ours(setting: Setting) -> None:

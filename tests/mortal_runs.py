@@ -374,25 +374,13 @@ class MortalCluster:
             return ticket.without_result(Outcome.ENGINE_FAILED, "the engine is gone")
         said = json.loads(line)
         prompt, sampled = [1, 2, 3], said["token_ids"]
-        return Trajectory(
-            trial_id=ticket.trial_id,
-            group_id=ticket.group_id,
-            task=ticket.task,
-            domain=ticket.domain,
-            purpose=ticket.purpose,
-            harness="script",
-            start_version=ticket.start_version,
-            outcome=Outcome.COMPLETED,
-            reward=said["reward"],
-            sequences=[
-                TokenSequence(
-                    token_ids=prompt + sampled,
-                    loss_mask=[0] * 3 + [1] * len(sampled),
-                    logprobs=[0.0] * 3 + said["logprobs"][: len(sampled)],
-                    weight_versions=[-1] * 3 + [ticket.start_version] * len(sampled),
-                )
-            ],
+        sequence = TokenSequence(
+            token_ids=prompt + sampled,
+            loss_mask=[0] * 3 + [1] * len(sampled),
+            logprobs=[0.0] * 3 + said["logprobs"][: len(sampled)],
+            weight_versions=[-1] * 3 + [ticket.start_version] * len(sampled),
         )
+        return ticket.trajectory(Outcome.COMPLETED, harness="script", reward=said["reward"], sequences=[sequence])
 
 
 def driver_process(

@@ -109,7 +109,7 @@ class Archipelago(BaseAgent):  # type: ignore[misc]  # Harbor is untyped here
             await self._begin_saving(environment)
             self._offers = await await_offers(found, Deadline.after(limits.setup_timeout_seconds))
         except HarnessError as exc:
-            self._ending = Ending(exc.outcome, str(exc))
+            self._ending = Ending.of_error(exc)
             raise
 
     @override
@@ -117,11 +117,8 @@ class Archipelago(BaseAgent):  # type: ignore[misc]  # Harbor is untyped here
         self._setting.clock.start()
         try:
             await self._work(instruction, environment)
-        except HarnessError as exc:
-            self._ending = Ending(exc.outcome, str(exc))
-            raise
         except Exception as exc:
-            self._ending = Ending(Outcome.HARNESS_FAILED, f"{type(exc).__name__}: {exc}")
+            self._ending = Ending.of_error(exc)
             raise
         finally:
             self._setting.clock.end()
@@ -219,11 +216,7 @@ class Archipelago(BaseAgent):  # type: ignore[misc]  # Harbor is untyped here
             await leave_answer(self._ending.final_answer, environment, self.logs_dir, self.environment_logs_dir)
 
     def _report(self, context: AgentContext) -> None:
-        """Tell Harbor what its own results have a place for."""
-        sampled = [] if self._loop is None else self._loop.sampled
-        context.n_input_tokens = sum(turn.num_prompt_tokens for turn in sampled)
-        context.n_cache_tokens = sum(turn.num_cached_tokens for turn in sampled)
-        context.n_output_tokens = sum(turn.span.stop - turn.span.start for turn in sampled)
-        context.metadata = {"outcome": str(self._ending.outcome), "detail": self._ending.detail, "turns": len(sampled)}
+        record = self.record
+        record.report_to(context)
         if self._collect_rollout_details:
-            context.rollout_details = rollout_details(self.record.sequences, self.record.turns)
+            context.rollout_details = rollout_details(record.sequences, record.turns)

@@ -139,15 +139,12 @@ class ProxiedHarness(BaseAgent):  # type: ignore[misc]  # Harbor is untyped here
                 self._setting.clock.end()
                 await self.tidy(environment)
             self._ending = self._how_it_ended(error)
-        except HarnessError as exc:
-            self._ending = Ending(exc.outcome, str(exc))
-            raise
         except Exception as exc:
-            self._ending = Ending(Outcome.HARNESS_FAILED, f"{type(exc).__name__}: {exc}")
+            self._ending = Ending.of_error(exc)
             raise
         finally:
             self._setting.clock.end()
-            self._report(context)
+            self.record.report_to(context)
         if self._ending.outcome is Outcome.COMPLETED:
             await leave_answer(self._ending.final_answer, environment, self.logs_dir, self.environment_logs_dir)
 
@@ -215,16 +212,3 @@ class ProxiedHarness(BaseAgent):  # type: ignore[misc]  # Harbor is untyped here
                 raise HarnessError(f"{self.name()} ended without a turn of the model") from refusal
             case _:
                 return Ending(Outcome.COMPLETED, final_answer=self._session.last_content)
-
-    def _report(self, context: AgentContext) -> None:
-        """Tell Harbor what its own results have a place for."""
-        record = self.record
-        context.n_input_tokens = record.num_prompt_tokens
-        context.n_cache_tokens = record.num_cached_tokens
-        context.n_output_tokens = sum(turn.stop - turn.start for turn in record.turns)
-        context.metadata = {
-            "outcome": str(self._ending.outcome),
-            "detail": self._ending.detail,
-            "turns": len(record.turns),
-            "sequences": len(record.sequences),
-        }

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Self
 
 from seatrial_api.errors import TransientError
 from seatrial_api.outcome import Outcome
@@ -33,6 +34,13 @@ class Ending:
     outcome: Outcome
     detail: str = ""
     final_answer: str = ""
+
+    @classmethod
+    def of_error(cls, error: Exception) -> Self:
+        """How work ends that an error cut off."""
+        if isinstance(error, HarnessError):
+            return cls(error.outcome, str(error))
+        return cls(Outcome.HARNESS_FAILED, f"{type(error).__name__}: {error}")
 
 
 class _TimeSpentError(Exception):

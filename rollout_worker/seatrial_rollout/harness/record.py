@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from harbor.models.agent.context import AgentContext
+
 from seatrial_api.outcome import Outcome
 from seatrial_api.trajectory import GivenSpan, TokenSequence, Turn
 
@@ -29,3 +31,15 @@ class HarnessRecord:
     """Prompt tokens over all engine calls, cached ones included."""
     num_cached_tokens: int = 0
     """Prompt tokens that came from an engine's prefix cache."""
+
+    def report_to(self, context: AgentContext) -> None:
+        """Tell Harbor what its own results have a place for."""
+        context.n_input_tokens = self.num_prompt_tokens
+        context.n_cache_tokens = self.num_cached_tokens
+        context.n_output_tokens = sum(turn.stop - turn.start for turn in self.turns)
+        context.metadata = {
+            "outcome": str(self.outcome),
+            "detail": self.detail,
+            "turns": len(self.turns),
+            "sequences": len(self.sequences),
+        }

@@ -291,7 +291,7 @@ async def test_harbor_is_told_the_tokens_if_it_asks_for_them(harness: Harness, o
     (detail,) = context.rollout_details
     assert detail["prompt_token_ids"] == [request.token_ids for request in engine.requests]
     assert context.n_output_tokens == sum(len(ids) for ids in detail["completion_token_ids"])
-    assert context.metadata == {"outcome": "Completed", "detail": "", "turns": 2}
+    assert context.metadata == {"outcome": "Completed", "detail": "", "turns": 2, "sequences": 1}
 
 
 async def test_the_single_turn_harness_asks_once_and_offers_no_tools(harness: Harness) -> None:

@@ -133,15 +133,5 @@ def _trajectory(ticket: TrialTicket, shape: TrialShape, outcome: Outcome, reward
     sequence = TokenSequence(
         token_ids=zeros, loss_mask=zeros, logprobs=[0.0] * num_tokens, weight_versions=[-1] * num_tokens
     )
-    return Trajectory(
-        trial_id=ticket.trial_id,
-        group_id=ticket.group_id,
-        task=ticket.task,
-        domain=ticket.domain,
-        purpose=ticket.purpose,
-        harness="simulated",
-        start_version=ticket.start_version,
-        outcome=outcome,
-        reward=None if outcome.is_infrastructure else reward,
-        sequences=[sequence],
-    )
+    earned = None if outcome.is_infrastructure else reward
+    return ticket.trajectory(outcome, harness="simulated", reward=earned, sequences=[sequence])

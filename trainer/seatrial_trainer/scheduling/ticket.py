@@ -1,10 +1,11 @@
 """One trial as the scheduler sees it: an identity, a task and a version; no sandbox, no engine."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 from seatrial_api.outcome import Outcome
-from seatrial_api.trajectory import Trajectory
+from seatrial_api.trajectory import TokenSequence, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +35,33 @@ class TrialTicket:
         """The next attempt in the same place."""
         return replace(self, attempt=self.attempt + 1)
 
-    def without_result(self, outcome: Outcome, detail: str) -> Trajectory:
-        """The trajectory of a trial that nobody could run to an end."""
+    def trajectory(
+        self,
+        outcome: Outcome,
+        *,
+        harness: str,
+        reward: float | None,
+        sequences: Sequence[TokenSequence] = (),
+        detail: str = "",
+    ) -> Trajectory:
+        """The trajectory that is owed for the ticket."""
         return Trajectory(
             trial_id=self.trial_id,
             group_id=self.group_id,
             task=self.task,
             domain=self.domain,
             purpose=self.purpose,
-            harness="",
+            harness=harness,
             start_version=self.start_version,
             outcome=outcome,
             detail=detail,
-            reward=None,
+            reward=reward,
+            sequences=list(sequences),
         )
+
+    def without_result(self, outcome: Outcome, detail: str) -> Trajectory:
+        """The trajectory of a trial that nobody could run to an end."""
+        return self.trajectory(outcome, harness="", reward=None, detail=detail)
 
 
 class TrialRunner(Protocol):
