@@ -98,6 +98,11 @@ RUN_ROWS = (
                 (Query(_run(table.REWARD, labels='stat="mean",domain!=""'), "{{domain}}"),),
             ),
             Panel(
+                "Reward by admission",
+                "Mean over the groups that were admitted together. Free of the first steps' dip: short tasks end first.",
+                (Query(_run(table.COHORT_REWARD), "reward"),),
+            ),
+            Panel(
                 "Spread of rewards",
                 "Standard deviation over a batch; near 0 there is nothing to learn from.",
                 (Query(_run(table.REWARD, labels='stat="std"'), "std"),),

@@ -103,6 +103,12 @@ REWARD = Metric(
     "The verifier's reward over the valid trials of the newest batch, before penalties: `mean`, `std`.",
     ("stat", "domain"),
 )
+COHORT_REWARD = Metric(
+    "seatrial_cohort_reward",
+    MetricKind.GAUGE,
+    "The verifier's mean reward over the groups that were admitted together, of the newest weight version whose groups "
+    "are all trained: free of the order in which short and long tasks end.",
+)
 PASS_AT_K = Metric("seatrial_pass_at_k", MetricKind.GAUGE, "Unbiased pass@k of the newest validation.", ("k",))
 ENTROPY = Metric("seatrial_entropy", MetricKind.GAUGE, "Mean policy entropy in nats per sampled token.")
 TOKENS = Metric(
@@ -250,6 +256,7 @@ METRICS = (
     TRIAL_OUTCOMES,
     TOOL_CALLS,
     REWARD,
+    COHORT_REWARD,
     PASS_AT_K,
     ENTROPY,
     TOKENS,

@@ -13,6 +13,7 @@ from seatrial_api.rlrun import RLRun
 from seatrial_api.spec.stages import TrainStage
 from seatrial_api.stage_report import StageReport, StageResult
 from seatrial_api.status import CheckpointStatus
+from seatrial_api.trajectory import Trajectory
 from seatrial_trainer.driver.context import StageContext
 from seatrial_trainer.driver.driver import most_telling
 from seatrial_trainer.driver.stages.train import train
@@ -186,6 +187,21 @@ async def test_a_resumed_run_counts_only_groups_that_leave_it_now(storage: RunSt
     await attempt(context)
     text = generate_latest(context.telemetry.metrics.registry).decode()
     assert f'seatrial_groups_total{{namespace="default",result="Trained",run="run"}} {2 * (STEPS - 3)}.0' in text
+
+
+async def test_a_run_tells_the_reward_of_the_newest_groups_that_were_admitted_together_and_are_all_trained(
+    storage: RunStorage,
+) -> None:
+    class Improving(NotedCluster):
+        async def run(self, ticket: TrialTicket) -> Trajectory:
+            reward = float((1 + ticket.start_version) * (ticket.slot % 2))
+            return (await super().run(ticket)).model_copy(update={"reward": reward})
+
+    context = context_of(storage, Improving(completes))
+    await attempt(context)
+    text = generate_latest(context.telemetry.metrics.registry).decode()
+    cohort = STEPS - 1 - context.spec.async_.max_staleness_steps
+    assert f'seatrial_cohort_reward{{namespace="default",run="run"}} {(1 + cohort) / 2}' in text
 
 
 async def test_a_run_killed_when_all_is_trained_still_reports(storage: RunStorage) -> None:

@@ -21,6 +21,7 @@ def filled_metrics() -> RunMetrics:
     metrics.trial_ended(make_trajectory(failed_calls=1))
     metrics.trial_ended(make_trajectory("g/1", outcome=Outcome.SANDBOX_FAILED))
     metrics.step_ended(make_step(version=1, staleness={0: 2, 1: 6}, groups=8, rewards_by_domain={"finance": 0.5}))
+    metrics.cohort_trained(0.25)
     metrics.groups_left({"Trained": 8, "TaskBroken": 1})
     metrics.validated({1: 0.4})
     metrics.engines_looked_at(PoolMetrics(prompt_tokens_total=1_000_000, generated_tokens_total=100_000))

@@ -1,3 +1,4 @@
+import json
 import re
 from dataclasses import asdict
 from html.parser import HTMLParser
@@ -172,12 +173,24 @@ def test_a_run_that_has_just_begun_has_a_report(run_folder: Path) -> None:
 
 
 def test_every_chart_draws() -> None:
-    steps: list[dict[str, Any]] = [asdict(make_step(version=version)) for version in (1, 2, 3)]
+    ages: dict[str, Any] = {"staleness": {0: 2, 1: 6}, "rewards_by_staleness": {0: 0.5, 1: 0.25}}
+    steps: list[dict[str, Any]] = [asdict(make_step(version=version, **ages)) for version in (1, 2, 3)]
     steps[1]["fresh_logprob_abs_diff_mean"] = None
     for spec in charts(steps, {1: 0.2, 3: 0.4}):
         svg = vl_convert.vegalite_to_svg(spec)
         assert svg.startswith("<svg")
         assert spec["title"] in svg
+
+
+def test_the_report_tells_rewards_by_admission_and_groups_by_staleness() -> None:
+    first = make_step(version=1, reward_mean=0.75, staleness={0: 2}, rewards_by_staleness={0: 0.75})
+    second = make_step(version=2, reward_mean=0.5, staleness={0: 1, 1: 1}, rewards_by_staleness={0: 0.75, 1: 0.25})
+    steps = [json.loads(json.dumps(asdict(step))) for step in (first, second)]  # as they are stored
+    by_title = {spec["title"]: spec["data"]["values"] for spec in charts(steps, {})}
+
+    by_admission = [(p["version"], p["value"]) for p in by_title["Reward"] if "admission" in p["measure"]]
+    assert by_admission == [(0, pytest.approx((2 * 0.75 + 0.25) / 3)), (1, 0.75)]
+    assert by_title["Groups by staleness"] == [{"key": 0, "count": 3}, {"key": 1, "count": 1}]
 
 
 def test_a_long_sequence_is_shown_by_its_ends(tmp_path: Path) -> None:

@@ -121,8 +121,17 @@ def make_record(
         skipped_steps=sum(optim.skipped for _, optim in steps),
         tampering_rate=fmean(map(_has_tampered, trajectories)),
         rewards_by_domain=statistics.reward_mean_by_domain,
+        rewards_by_staleness=_rewards_by_staleness(batch),
         error_rate_by_length_quartile=errors.by_length_quartile,
     )
+
+
+def _rewards_by_staleness(batch: Batch) -> dict[int, float]:
+    rewards: dict[int, list[float]] = {}
+    for group, staleness in zip(batch.groups, batch.staleness, strict=True):
+        reward = fmean(trajectory.reward or 0.0 for trajectory in group.trajectories)
+        rewards.setdefault(staleness, []).append(reward)
+    return {staleness: fmean(rewards[staleness]) for staleness in sorted(rewards)}
 
 
 def _has_tampered(trajectory: Trajectory) -> bool:

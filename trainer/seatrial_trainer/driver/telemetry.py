@@ -177,6 +177,11 @@ class Telemetry:
         }
         self.track(record.version, {f"train/{name}": value for name, value in record.scalars().items()})
 
+    def cohort_trained(self, version: int, reward: float) -> None:
+        """The step that made a version trained the last of the groups that were admitted together."""
+        self.metrics.cohort_trained(reward)
+        self.track(version, {"train/cohort_reward": reward})
+
     def groups_left(self, results: Mapping[str, int]) -> None:
         """Groups left the scheduler, by result."""
         self.metrics.groups_left(results)

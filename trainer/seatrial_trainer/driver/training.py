@@ -33,7 +33,7 @@ from seatrial_trainer.driver.stopping import StopRequestedError, unless_stopped
 from seatrial_trainer.driver.sync_probe import SyncProbe
 from seatrial_trainer.driver.trials import TrialProfile
 from seatrial_trainer.evaluation.summary import summarize
-from seatrial_trainer.observability.step_record import StepRecord
+from seatrial_trainer.observability.step_record import StepRecord, rewards_by_cohort
 from seatrial_trainer.policy.batch import OptimStats, StepStats
 from seatrial_trainer.policy.minibatch import build_minibatches
 from seatrial_trainer.policy.schedule import learning_rate
@@ -225,6 +225,9 @@ class TrainingLoop:
     async def _after_step(self, record: StepRecord) -> None:
         self.history.append(record)
         self._tell(record)
+        cohort = rewards_by_cohort(self.history).get(record.version - 1 - self.plan.max_staleness)
+        if cohort is not None:
+            self.context.telemetry.cohort_trained(record.version, cohort)
         self.context.telemetry.units(record.version, self.plan.num_steps, "steps")
         silent = frozenset(name for name, until in self._silent_guards.items() if record.version <= until)
         guards = self.context.live.guards

@@ -81,6 +81,10 @@ class RunMetrics:
             self._set(table.REWARD, reward, "mean", domain)
         self._add(table.TOKENS, record.trained_tokens, "trained")
 
+    def cohort_trained(self, reward: float) -> None:
+        """The last of the groups that were admitted together were trained."""
+        self._set(table.COHORT_REWARD, reward)
+
     def groups_left(self, results: Mapping[str, int]) -> None:
         """Groups left the scheduler since the last call, by result."""
         for result, groups in results.items():

@@ -1,6 +1,7 @@
 """Everything that is measured about one training step: the one source of guards, trackers and reports."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -57,6 +58,8 @@ class StepRecord:
     skipped_steps: int = 0
     """Optimiser steps left out because the gradient was not finite."""
     rewards_by_domain: dict[str, float] = field(default_factory=dict)
+    rewards_by_staleness: dict[int, float] = field(default_factory=dict)
+    """Mean over groups of each one's mean reward, by the group's staleness."""
     tampering_rate: float = 0.0
     """Share of valid trials that tried what only a verifier may, or touched what is its own; as the audit saw it."""
     in_flight_tokens: int = 0
@@ -72,7 +75,8 @@ class StepRecord:
         return cls(
             **{
                 **step,
-                "staleness": {int(steps): groups for steps, groups in step["staleness"].items()},
+                "staleness": _with_numbers(step["staleness"]),
+                "rewards_by_staleness": _with_numbers(step.get("rewards_by_staleness", {})),
                 "error_rate_by_length_quartile": tuple(step["error_rate_by_length_quartile"]),
             }
         )
@@ -91,3 +95,23 @@ class StepRecord:
                 case _:
                     flat[name] = float(value)
         return flat
+
+
+def rewards_by_cohort(steps: Iterable[StepRecord]) -> dict[int, float]:
+    """Mean reward of the trained groups by the weight version that they were admitted at.
+
+    A batch holds what was ready: the short tasks of a version come before its long ones, and a run's own curve moves
+    with that, even where nothing is learned. Groups that were admitted together are a sample of the tasks as they are.
+    """
+    groups: Counter[int] = Counter()
+    rewards: dict[int, float] = {}
+    for step in steps:
+        for staleness, reward in step.rewards_by_staleness.items():
+            cohort = step.version - 1 - staleness
+            groups[cohort] += step.staleness[staleness]
+            rewards[cohort] = rewards.get(cohort, 0.0) + reward * step.staleness[staleness]
+    return {cohort: rewards[cohort] / groups[cohort] for cohort in sorted(groups)}
+
+
+def _with_numbers[T](stored: Mapping[str, T]) -> dict[int, T]:
+    return {int(key): value for key, value in stored.items()}

@@ -1,10 +1,13 @@
 """A run's curves as Vega-Lite charts."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
+
+from seatrial_trainer.observability.step_record import StepRecord, rewards_by_cohort
 
 _WIDTH, _HEIGHT = 420, 200
 
@@ -43,6 +46,7 @@ CURVES = (
         "seconds",
         (
             ("buffer_wait_seconds", "waiting for the batch"),
+            ("hold_seconds", "of it, for groups that are due"),
             ("train_seconds", "training"),
             ("sync_seconds", "syncing weights"),
             ("paused_seconds", "engines paused"),
@@ -58,21 +62,34 @@ def charts(steps: Steps, validations: Mapping[int, float]) -> list[dict[str, Any
         steps: What was measured about each step.
         validations: Validation pass@1 by weight version.
     """
-    specs = [_chart(curves, steps) for curves in CURVES]
+    reward, *others = (_points(curves, steps) for curves in CURVES)
+    records = [StepRecord.stored(step) for step in steps]
+    reward += [
+        {"version": version, "value": value, "measure": "mean reward, by version of admission"}
+        for version, value in rewards_by_cohort(records).items()
+    ]
+    specs = [plot(curves.title, curves.unit, points) for curves, points in zip(CURVES, [reward, *others], strict=True)]
+    specs.append(_histogram("Groups by staleness", "steps from admission to training", _staleness(records)))
     if validations:
         points = [{"version": version, "value": value, "measure": "pass@1"} for version, value in validations.items()]
         specs.insert(1, plot("Validation", "pass@1", points))
     return specs
 
 
-def _chart(curves: Curves, steps: Steps) -> dict[str, Any]:
-    points = [
+def _points(curves: Curves, steps: Steps) -> list[dict[str, Any]]:
+    return [
         {"version": step["version"], "value": step[field], "measure": label}
         for step in steps
         for field, label in curves.fields
         if step.get(field) is not None
     ]
-    return plot(curves.title, curves.unit, points)
+
+
+def _staleness(records: Sequence[StepRecord]) -> Counter[int]:
+    groups: Counter[int] = Counter()
+    for record in records:
+        groups.update(record.staleness)
+    return groups
 
 
 def plot(title: str, unit: str, points: list[dict[str, Any]]) -> dict[str, Any]:
@@ -89,6 +106,17 @@ def plot(title: str, unit: str, points: list[dict[str, Any]]) -> dict[str, Any]:
             color=alt.Color("measure:N", sort=measures, legend=legend),
             tooltip=["version:Q", "measure:N", alt.Tooltip("value:Q", format=".4g")],
         )
+    )
+    spec: dict[str, Any] = chart.to_dict()
+    return spec
+
+
+def _histogram(title: str, unit: str, counts: Mapping[int, int]) -> dict[str, Any]:
+    data = alt.Data(values=[{"key": key, "count": count} for key, count in sorted(counts.items())])  # type: ignore[no-untyped-call]  # as above
+    chart = (
+        alt.Chart(data, title=title, width=_WIDTH, height=_HEIGHT)
+        .mark_bar()
+        .encode(x=alt.X("key:O", title=unit), y=alt.Y("count:Q", title="groups"), tooltip=["key:O", "count:Q"])
     )
     spec: dict[str, Any] = chart.to_dict()
     return spec
