@@ -5,7 +5,7 @@
 Runs of six steps of four groups: driver, training loop, scheduler, storage and the torch backend are real, the engine
 is a process that follows a script (`tests/mortal_runs.py`). SIGKILL hits the driver (three times in five), the policy
 rank or the engine, after the run has written a random number of files. Runs are numbered from the seed on: odd ones are
-kept in S3 (moto), where each attempt starts in an empty folder and uploads are cut; of the even ones every second one
+kept in S3 (Versity's gateway), where each attempt starts in an empty folder and uploads are cut; of the even ones every second one
 may be two steps stale.
 
 After every death of a run on disk: each group that was stored is stored, each batch that was logged is logged and the
@@ -23,7 +23,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.mortal_runs import Death, MortalRun, write_tiny_model
-from tests.object_stores import KEYS, Bucket
+from tests.object_stores import KEYS, RealBucket
 
 KILLS_A_RUN = 8
 
@@ -44,7 +44,7 @@ def main() -> None:
     rng = random.Random(arguments.seed)  # noqa: S311  reproducible
     folder = Path(tempfile.mkdtemp(prefix="kills-", dir="/tmp"))
     os.environ.update(KEYS)
-    bucket = Bucket()
+    bucket = RealBucket()
     started = time.monotonic()
     kills: Counter[str] = Counter()
     checked: Counter[str] = Counter()

@@ -2,61 +2,30 @@
 
     python -m bench.run_storage_s3 [--gigabytes 1] [--endpoint http://minio:9000 --bucket runs]
 
-Without an endpoint moto serves S3 from memory in a process of its own on this machine: the figures are then those of
-our code and of moto's on shared cores, with no network. The plain upload is boto3's own, of one file of the same size.
+Without an endpoint Versity's gateway serves S3 from a folder of this machine (`make test-tools` builds it): client and
+server then share cores and disk, with no network. The plain upload is boto3's own, of one file of the same size.
 """
 
 import argparse
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import boto3
 
-from seatrial_api.clock import SYSTEM_CLOCK, Deadline
+from seatrial_api.clock import SYSTEM_CLOCK
 from seatrial_api.errors import CorruptionError
 from seatrial_api.spec.model import S3Source
 from seatrial_trainer.storage.run_storage import RunStorage
-from tests.ports import free_port
+from tests.object_stores import KEYS, RealBucket
 from tests.trajectories import make_trajectory
 
 NUM_FILES = 4
 """Files of a checkpoint."""
 NUM_GROUPS = 50
-KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
-
-
-@contextmanager
-def moto() -> Iterator[str]:
-    """S3 on this machine; yields its URL."""
-    os.environ.update(KEYS)
-    port = free_port()
-    command = [sys.executable, "-m", "moto.server", "-p", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
-        try:
-            wait_for(f"http://127.0.0.1:{port}")
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
-
-
-def wait_for(url: str) -> None:
-    """Return when S3 answers."""
-    deadline = Deadline.after(300)
-    client = boto3.client("s3", endpoint_url=url)
-    while True:
-        try:
-            client.list_buckets()
-        except Exception:  # noqa: BLE001  whatever a server does that is not up yet
-            deadline.check("moto to serve")
-        else:
-            return
 
 
 def seconds_of(work: Callable[[], object]) -> float:
@@ -67,7 +36,7 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 
 def save(storage: RunStorage, num_bytes: int) -> None:
-    """Save a checkpoint as the training loop does; its upload goes on behind."""
+    """Store a checkpoint as the training loop does; its upload goes on behind."""
     block = os.urandom(1 << 20)
     with storage.stage("train").checkpoints.writing(1, {}) as folder:
         for index in range(NUM_FILES):
@@ -103,7 +72,7 @@ def measure(kept_in: S3Source, folder: Path, num_bytes: int) -> list[tuple[str, 
     plain = seconds_of(lambda: client.upload_file(str(big), bucket, f"{prefix}-plain"))
     resumed = seconds_of(lambda: resume(folder / "b", kept_in))
     return [
-        ("save on disk alone: what the loop waits for", on_disk / gigabytes, "s/GB"),
+        ("written and digested, on disk", on_disk / gigabytes, "s/GB"),
         ("the same, kept in S3", stopped / gigabytes, "s/GB"),
         ("upload behind the steps", uploaded / gigabytes, "s/GB"),
         ("boto3's upload of one file", plain / gigabytes, "s/GB"),
@@ -113,28 +82,35 @@ def measure(kept_in: S3Source, folder: Path, num_bytes: int) -> list[tuple[str, 
     ]
 
 
+def report(kept_in: S3Source, gigabytes: float) -> None:
+    """Measure, and print the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = measure(kept_in, Path(folder), round(gigabytes * 1e9))
+    print("| what | figure |\n| --- | ---: |")
+    for what, figure, unit in rows:
+        print(f"| {what} | {figure:.2f} {unit} |")
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gigabytes", type=float, default=1.0, help="size of a checkpoint")
-    parser.add_argument("--endpoint", help="S3 to measure; moto on this machine if none")
+    parser.add_argument("--endpoint", help="S3 to measure; a gateway on this machine if none")
     parser.add_argument("--bucket", default="runs")
     wanted = parser.parse_args()
 
-    def report(url: str) -> None:
-        kept_in = S3Source(uri=f"s3://{wanted.bucket}/bench-{os.getpid()}", endpoint_url=url)
-        with tempfile.TemporaryDirectory() as folder:
-            rows = measure(kept_in, Path(folder), round(wanted.gigabytes * 1e9))
-        print("| what | figure |\n| --- | ---: |")
-        for what, figure, unit in rows:
-            print(f"| {what} | {figure:.2f} {unit} |")
-
     if wanted.endpoint:
-        report(wanted.endpoint)
+        report(
+            S3Source(uri=f"s3://{wanted.bucket}/bench-{os.getpid()}", endpoint_url=wanted.endpoint), wanted.gigabytes
+        )
         return
-    with moto() as url:
-        boto3.client("s3", endpoint_url=url).create_bucket(Bucket=wanted.bucket)
-        report(url)
+    os.environ.update(KEYS)
+    gateway = RealBucket()
+    try:
+        gateway.empty()
+        report(gateway.source(), wanted.gigabytes)
+    finally:
+        gateway.close()
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ system-packages:
 # What cannot be built here is missing to the tests that need it: they are skipped, and name it.
 .PHONY: test-tools
 test-tools: $(if $(IS_ROOT),system-packages)
-	@$(MAKE) --no-print-directory --keep-going --jobs 2 cluster-bin cluster-gvisor harnesses || echo "some tools of tests are missing"
+	@$(MAKE) --no-print-directory --keep-going --jobs 2 cluster-bin cluster-gvisor $(CLUSTER_BIN)/versitygw harnesses || echo "some tools of tests are missing"
 
 .PHONY: cluster
 cluster: $(STAMP) cluster-bin ## Start a one-node Kubernetes and print its kubeconfig
@@ -110,6 +110,10 @@ $(CLUSTER_BIN)/runsc: $(CLUSTER_SHARE)/gvisor
 
 $(CLUSTER_BIN)/containerd-shim-runsc-v1: $(CLUSTER_SHARE)/gvisor
 	$(call go-build,gvisor,$(gvisor)/shim,-modfile $(abspath $<).mod $(small))
+
+# A server of S3's protocol over a folder, for tests of what is kept in S3.
+$(CLUSTER_BIN)/versitygw: $(call modules,versitygw)
+	$(call go-build,versitygw,github.com/versity/versitygw/cmd/versitygw,$(small))
 
 # What comes with a tool's module besides its code.
 $(CLUSTER_SHARE)/kuberay: $(call modules,kuberay)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.mortal_runs import Death, MortalRun, write_tiny_model
-from tests.object_stores import Bucket
+from tests.object_stores import AnyBucket
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +48,9 @@ def test_an_asynchronous_run_loses_no_group_and_its_log_gives_the_same_weights(m
 
 
 def test_a_run_in_s3_goes_on_from_the_bucket_when_uploads_are_cut(
-    model: Path, calm: MortalRun, tmp_path: Path, bucket: Bucket
+    model: Path, calm: MortalRun, tmp_path: Path, any_bucket: AnyBucket
 ) -> None:
-    killed = MortalRun(tmp_path / "killed", model, max_staleness=0, kept_in=bucket.source())
+    killed = MortalRun(tmp_path / "killed", model, max_staleness=0, kept_in=any_bucket.source())
     lived_through(killed, seed=3, num_kills=2)
     killed.storage(99).taken_over()
     assert killed.trained() == calm.trained()

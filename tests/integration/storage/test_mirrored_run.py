@@ -14,7 +14,7 @@ from seatrial_trainer.storage.checkpoints import CheckpointStore
 from seatrial_trainer.storage.manifest import BatchManifest
 from seatrial_trainer.storage.mirror import Mirror
 from seatrial_trainer.storage.run_storage import REQUEST_FILE, RunStorage, SupersededError
-from tests.object_stores import BUCKET, Bucket
+from tests.object_stores import BUCKET, AnyBucket, Bucket
 from tests.trajectories import make_trajectory
 
 SAVE_AND_HANG = """
@@ -41,7 +41,7 @@ stage.checkpoints.settle()
 """
 
 
-def open_run(bucket: Bucket, folder: Path) -> RunStorage:
+def open_run(bucket: AnyBucket, folder: Path) -> RunStorage:
     return RunStorage.open(folder, bucket.source())
 
 
@@ -64,7 +64,7 @@ def report(stage: str) -> StageReport:
     return StageReport(stage=stage, kind="Train", result=StageResult.PASSED, fingerprint="question")
 
 
-def written_run(bucket: Bucket, folder: Path) -> RunStorage:
+def written_run(bucket: AnyBucket, folder: Path) -> RunStorage:
     """A run with something of every kind."""
     folder.mkdir(parents=True)
     (folder / REQUEST_FILE).write_text("{}")
@@ -102,9 +102,9 @@ def everything(storage: RunStorage) -> list[Any]:
     ]
 
 
-def test_a_run_goes_on_in_a_fresh_folder_with_all_it_had(bucket: Bucket, tmp_path: Path) -> None:
-    before = written_run(bucket, tmp_path / "a")
-    after = open_run(bucket, tmp_path / "b").taken_over()
+def test_a_run_goes_on_in_a_fresh_folder_with_all_it_had(any_bucket: AnyBucket, tmp_path: Path) -> None:
+    before = written_run(any_bucket, tmp_path / "a")
+    after = open_run(any_bucket, tmp_path / "b").taken_over()
     assert everything(after) == everything(before)
     assert [one.stage for one in after.reports()] == ["zebra", "train"], "in the order in which they were written"
     assert after.stage("train").next_attempt() == 1
@@ -117,53 +117,53 @@ def test_a_run_goes_on_in_a_fresh_folder_with_all_it_had(bucket: Bucket, tmp_pat
     assert (tmp_path / "b" / REQUEST_FILE).read_text() == "{}"
 
 
-def test_the_store_keeps_as_many_checkpoints_as_the_folder(bucket: Bucket, tmp_path: Path) -> None:
-    written_run(bucket, tmp_path / "a")
-    kept = {key.split("/")[3] for key in bucket.stored_keys() if "/checkpoints/" in key}
+def test_the_store_keeps_as_many_checkpoints_as_the_folder(any_bucket: AnyBucket, tmp_path: Path) -> None:
+    written_run(any_bucket, tmp_path / "a")
+    kept = {key.split("/")[3] for key in any_bucket.stored_keys() if "/checkpoints/" in key}
     assert kept == {"000002", "000003"}
 
 
-def test_big_files_come_only_when_they_are_opened(bucket: Bucket, tmp_path: Path) -> None:
-    written_run(bucket, tmp_path / "a")
-    checkpoints = open_run(bucket, tmp_path / "b").taken_over().stage("train").checkpoints
+def test_big_files_come_only_when_they_are_opened(any_bucket: AnyBucket, tmp_path: Path) -> None:
+    written_run(any_bucket, tmp_path / "a")
+    checkpoints = open_run(any_bucket, tmp_path / "b").taken_over().stage("train").checkpoints
     assert list((tmp_path / "b").rglob("weights")) == []
     checkpoint = checkpoints.open(2)
     assert sorted(path.parent for path in (tmp_path / "b").rglob("weights")) == [checkpoint.model, checkpoint.policy]
 
 
-def test_whoever_looks_at_a_run_brings_it_and_changes_nothing(bucket: Bucket, tmp_path: Path) -> None:
-    before = written_run(bucket, tmp_path / "a")
-    stored = bucket.stored_keys()
+def test_whoever_looks_at_a_run_brings_it_and_changes_nothing(any_bucket: AnyBucket, tmp_path: Path) -> None:
+    before = written_run(any_bucket, tmp_path / "a")
+    stored = any_bucket.stored_keys()
     (tmp_path / "b" / "stages").mkdir(parents=True)
     (tmp_path / "b" / "stages" / "mine.txt").write_text("mine")
-    onlooker = open_run(bucket, tmp_path / "b")
+    onlooker = open_run(any_bucket, tmp_path / "b")
     onlooker.files.refresh()
     assert everything(onlooker) == everything(before)
     assert (tmp_path / "b" / "stages" / "mine.txt").exists()
-    assert bucket.stored_keys() == stored
+    assert any_bucket.stored_keys() == stored
     before.stage("train").write_batch(BatchManifest(version=2, group_ids=["g-1"]))
 
 
-def test_what_only_the_folder_had_was_never_there(bucket: Bucket, tmp_path: Path) -> None:
-    storage = written_run(bucket, tmp_path / "a")
+def test_what_only_the_folder_had_was_never_there(any_bucket: AnyBucket, tmp_path: Path) -> None:
+    storage = written_run(any_bucket, tmp_path / "a")
     on_disk = RunStorage(tmp_path / "a").stage("train")
     on_disk.write_group("g-2", [make_trajectory("t-3")])
     on_disk.write_batch(BatchManifest(version=2, group_ids=["g-2"]))
     save(on_disk.checkpoints, 9)
     (tmp_path / "a" / "logs").mkdir()
     (tmp_path / "a" / "logs" / "engine.log").write_text("kept")
-    bucket.client.put_object(Bucket=BUCKET, Key="team/run/stages/train/checkpoints/.000004.7.partial/x", Body=b"")
-    again = open_run(bucket, tmp_path / "a").taken_over()
-    assert not [key for key in bucket.stored_keys() if ".partial" in key]
-    assert everything(again) == everything(open_run(bucket, tmp_path / "b").taken_over())
+    any_bucket.client.put_object(Bucket=BUCKET, Key="team/run/stages/train/checkpoints/.000004.7.partial/x", Body=b"")
+    again = open_run(any_bucket, tmp_path / "a").taken_over()
+    assert not [key for key in any_bucket.stored_keys() if ".partial" in key]
+    assert everything(again) == everything(open_run(any_bucket, tmp_path / "b").taken_over())
     assert again.stage("train").group_ids() == ["g-1"]
     assert again.stage("train").checkpoints.versions() == [2, 3]
     assert (tmp_path / "a" / "logs" / "engine.log").exists()
     assert storage.owner != again.owner
 
 
-def test_a_driver_killed_in_mid_upload_leaves_the_checkpoint_before(bucket: Bucket, tmp_path: Path) -> None:
-    arguments = [bucket.source().model_dump_json(by_alias=True), str(tmp_path / "a")]
+def test_a_driver_killed_in_mid_upload_leaves_the_checkpoint_before(any_bucket: AnyBucket, tmp_path: Path) -> None:
+    arguments = [any_bucket.source().model_dump_json(by_alias=True), str(tmp_path / "a")]
     with subprocess.Popen(
         [sys.executable, "-c", SAVE_AND_HANG, *arguments], stdout=subprocess.PIPE, text=True
     ) as child:
@@ -171,34 +171,34 @@ def test_a_driver_killed_in_mid_upload_leaves_the_checkpoint_before(bucket: Buck
         told = [child.stdout.readline().strip() for _ in range(3)]
         child.send_signal(signal.SIGKILL)
     assert sorted(told) == ["[1, 2]", "[1]", "all but the manifest"], "the folder had it before the store"
-    assert "stages/train/checkpoints/000002/policy/weights" in bucket.stored_keys()
+    assert "stages/train/checkpoints/000002/policy/weights" in any_bucket.stored_keys()
     for folder in ("a", "b"):  # on the same machine, and on another
-        checkpoints = open_run(bucket, tmp_path / folder).taken_over().stage("train").checkpoints
+        checkpoints = open_run(any_bucket, tmp_path / folder).taken_over().stage("train").checkpoints
         assert checkpoints.versions() == [1]
         latest = checkpoints.latest()
         assert latest is not None
         assert latest.manifest.version == 1
     save(checkpoints, 2)
     checkpoints.settle()
-    again = open_run(bucket, tmp_path / "c").taken_over().stage("train").checkpoints.latest()
+    again = open_run(any_bucket, tmp_path / "c").taken_over().stage("train").checkpoints.latest()
     assert again is not None
     assert again.manifest.version == 2
 
 
 @pytest.mark.parametrize("damage", ["altered", "missing", "no manifest"])
 def test_a_checkpoint_damaged_in_the_store_is_set_aside_there_and_the_one_before_used(
-    bucket: Bucket, tmp_path: Path, damage: str
+    any_bucket: AnyBucket, tmp_path: Path, damage: str
 ) -> None:
-    written_run(bucket, tmp_path / "a")
+    written_run(any_bucket, tmp_path / "a")
     folder = "team/run/stages/train/checkpoints/000003"
     match damage:
         case "altered":
-            bucket.client.put_object(Bucket=BUCKET, Key=f"{folder}/policy/weights", Body=b"\0" * 1000)
+            any_bucket.client.put_object(Bucket=BUCKET, Key=f"{folder}/policy/weights", Body=b"\0" * 1000)
         case "missing":
-            bucket.client.delete_object(Bucket=BUCKET, Key=f"{folder}/policy/weights")
+            any_bucket.client.delete_object(Bucket=BUCKET, Key=f"{folder}/policy/weights")
         case _:
-            bucket.client.put_object(Bucket=BUCKET, Key=f"{folder}/MANIFEST.json", Body=b"{")
-    checkpoints = open_run(bucket, tmp_path / "b").taken_over().stage("train").checkpoints
+            any_bucket.client.put_object(Bucket=BUCKET, Key=f"{folder}/MANIFEST.json", Body=b"{")
+    checkpoints = open_run(any_bucket, tmp_path / "b").taken_over().stage("train").checkpoints
     with pytest.raises(CorruptionError, match="000003"):
         checkpoints.open(3)
     latest = checkpoints.latest()
@@ -206,21 +206,21 @@ def test_a_checkpoint_damaged_in_the_store_is_set_aside_there_and_the_one_before
     assert latest.manifest.version == 2
     checkpoints.set_aside_after(latest)
     checkpoints.settle()
-    kept = {key.split("/")[3] for key in bucket.stored_keys() if "/checkpoints/" in key}
+    kept = {key.split("/")[3] for key in any_bucket.stored_keys() if "/checkpoints/" in key}
     assert kept == {"000002", "damaged-000003"}
 
 
-def test_a_file_damaged_here_is_brought_again(bucket: Bucket, tmp_path: Path) -> None:
-    checkpoints = written_run(bucket, tmp_path / "a").stage("train").checkpoints
+def test_a_file_damaged_here_is_brought_again(any_bucket: AnyBucket, tmp_path: Path) -> None:
+    checkpoints = written_run(any_bucket, tmp_path / "a").stage("train").checkpoints
     weights = checkpoints.root / "000003" / "policy" / "weights"
     weights.write_bytes(b"\0" * 1000)
     assert checkpoints.open(3).manifest.version == 3
     assert weights.read_bytes() == bytes([3]) * 1000
 
 
-def test_only_the_driver_that_came_last_stores_anything(bucket: Bucket, tmp_path: Path) -> None:
-    first = open_run(bucket, tmp_path / "a").taken_over().stage("train")
-    second = open_run(bucket, tmp_path / "b").taken_over().stage("train")
+def test_only_the_driver_that_came_last_stores_anything(any_bucket: AnyBucket, tmp_path: Path) -> None:
+    first = open_run(any_bucket, tmp_path / "a").taken_over().stage("train")
+    second = open_run(any_bucket, tmp_path / "b").taken_over().stage("train")
     with pytest.raises(SupersededError):
         first.write_batch(BatchManifest(version=0, group_ids=[]))
     with pytest.raises(SupersededError):
@@ -236,10 +236,10 @@ def test_only_the_driver_that_came_last_stores_anything(bucket: Bucket, tmp_path
     second.write_report(report("train"))
 
 
-def test_a_stage_that_is_discarded_is_gone_for_good(bucket: Bucket, tmp_path: Path) -> None:
-    storage = written_run(bucket, tmp_path / "a")
+def test_a_stage_that_is_discarded_is_gone_for_good(any_bucket: AnyBucket, tmp_path: Path) -> None:
+    storage = written_run(any_bucket, tmp_path / "a")
     storage.stage("train").discard()
-    after = open_run(bucket, tmp_path / "b").taken_over()
+    after = open_run(any_bucket, tmp_path / "b").taken_over()
     assert not after.stage("train").has_begun
     assert [one.stage for one in after.reports()] == ["zebra"]
 

@@ -14,7 +14,7 @@ from seatrial_api.spec.model import S3Source
 from seatrial_rollout.object_store.errors import ObjectMissingError, StoreUnavailableError
 from seatrial_rollout.object_store.store import ObjectStore
 from seatrial_trainer.storage.atomic import write_atomic
-from tests.object_stores import Bucket
+from tests.object_stores import AnyBucket, Bucket
 
 BIG = 40 << 20
 """Bytes of a file that goes in three parts."""
@@ -56,8 +56,8 @@ def fetched(store: ObjectStore, key: str, path: Path) -> bytes:
     return path.read_bytes()
 
 
-def test_what_was_put_is_listed_and_comes_back(bucket: Bucket, file: Path, tmp_path: Path) -> None:
-    store = bucket.store()
+def test_what_was_put_is_listed_and_comes_back(each_bucket: AnyBucket, file: Path, tmp_path: Path) -> None:
+    store = each_bucket.store()
     store.put("a/one", file)
     store.put("b/two", file)
     assert [(stored.key, stored.size) for stored in store.objects()] == [("a/one", 7), ("b/two", 7)]
@@ -66,19 +66,19 @@ def test_what_was_put_is_listed_and_comes_back(bucket: Bucket, file: Path, tmp_p
     assert fetched(store, "b/two", tmp_path / "new" / "copy") == b"content"
     store.move("a/one", "c/one")
     store.delete(["b/two", "never-there"])
-    assert bucket.stored_keys() == ["c/one"]
+    assert each_bucket.stored_keys() == ["c/one"]
     with pytest.raises(ObjectMissingError, match="s3://runs/team/run/b/two"):
         store.get("b/two")
 
 
-def test_stores_of_one_bucket_do_not_see_each_other(bucket: Bucket, file: Path) -> None:
-    bucket.store("team/run").put("key", file)
-    bucket.store("team/run-2").put("key", file)
-    assert [stored.key for stored in bucket.store("team/run").objects()] == ["key"]
+def test_stores_of_one_bucket_do_not_see_each_other(each_bucket: AnyBucket, file: Path) -> None:
+    each_bucket.store("team/run").put("key", file)
+    each_bucket.store("team/run-2").put("key", file)
+    assert [stored.key for stored in each_bucket.store("team/run").objects()] == ["key"]
 
 
-def test_a_big_file_goes_in_parts_and_comes_back_the_same(bucket: Bucket, tmp_path: Path) -> None:
-    store = bucket.store()
+def test_a_big_file_goes_in_parts_and_comes_back_the_same(each_bucket: AnyBucket, tmp_path: Path) -> None:
+    store = each_bucket.store()
     big = big_file(tmp_path)
     store.put("big", big)
     (stored,) = store.objects()
@@ -87,18 +87,18 @@ def test_a_big_file_goes_in_parts_and_comes_back_the_same(bucket: Bucket, tmp_pa
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_a_killed_upload_is_not_there_and_its_parts_can_be_dropped(bucket: Bucket, tmp_path: Path) -> None:
-    arguments = [bucket.source().model_dump_json(by_alias=True), str(big_file(tmp_path))]
+def test_a_killed_upload_is_not_there_and_its_parts_can_be_dropped(each_bucket: AnyBucket, tmp_path: Path) -> None:
+    arguments = [each_bucket.source().model_dump_json(by_alias=True), str(big_file(tmp_path))]
     with subprocess.Popen([sys.executable, "-c", UPLOAD_AND_HANG, *arguments], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"half-way\n"
         child.send_signal(signal.SIGKILL)
-    store = bucket.store()
+    store = each_bucket.store()
     assert list(store.objects()) == []
-    assert bucket.unfinished() == ["team/run/big"]
-    assert bucket.store("other").abort_unfinished() == 0, "another run's uploads are left alone"
+    assert each_bucket.unfinished() == ["team/run/big"]
+    assert each_bucket.store("other").abort_unfinished() == 0, "another run's uploads are left alone"
     assert store.abort_unfinished() == 1
-    assert bucket.unfinished() == []
+    assert each_bucket.unfinished() == []
 
 
 def test_an_outage_is_ridden_out(bucket: Bucket, file: Path) -> None:
@@ -130,8 +130,8 @@ def test_a_store_that_hangs_is_given_up(bucket: Bucket, file: Path) -> None:
             store.put("key", file)
 
 
-def test_a_bucket_that_is_not_there_is_bad_input(bucket: Bucket, file: Path) -> None:
-    source = S3Source(uri="s3://nobodys/run", endpoint_url=bucket.url)
+def test_a_bucket_that_is_not_there_is_bad_input(each_bucket: AnyBucket, file: Path) -> None:
+    source = S3Source(uri="s3://nobodys/run", endpoint_url=each_bucket.url)
     with pytest.raises(InvalidInputError, match="make the bucket, or correct the URI"):
         ObjectStore.of(source).put("key", file)
     with pytest.raises(InvalidInputError, match="make the bucket"):
@@ -152,8 +152,10 @@ def test_a_file_that_is_gone_is_no_outage(bucket: Bucket, tmp_path: Path) -> Non
         bucket.store().put("key", tmp_path / "gone")
 
 
-def test_a_file_that_is_replaced_meanwhile_is_stored_as_it_was_or_as_it_is(bucket: Bucket, tmp_path: Path) -> None:
-    store = bucket.store(stall_seconds=1.0, patience_seconds=5.0)
+def test_a_file_that_is_replaced_meanwhile_is_stored_as_it_was_or_as_it_is(
+    each_bucket: AnyBucket, tmp_path: Path
+) -> None:
+    store = each_bucket.store(stall_seconds=1.0, patience_seconds=5.0)
     manifest, contents = tmp_path / "MANIFEST.json", (b"before" * 100, b"after" * 10)
     write_atomic(manifest, contents[0])
     is_done = threading.Event()
