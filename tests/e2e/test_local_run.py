@@ -34,6 +34,7 @@ def interrupted_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalR
         tmp_path_factory.mktemp("run"),
         stages=[
             {"name": "preflight", "preflight": {"tasks": 8, "varianceTasks": 2, "maxVarianceTries": 4}},
+            {"name": "overfit", "overfit": {"tasks": 2, "groupSize": 4, "steps": 3, "minRewardGain": -1}},
             {"name": "before", "evaluate": {"checkpoint": "Initial"}},
             {"name": "train", "train": {"steps": STEPS, "validateEverySteps": 2}},
             {"name": "after", "evaluate": {"checkpoint": "Best", "minGain": -1}},
@@ -96,8 +97,20 @@ def request_of(run: LocalRun) -> DriverRequest:
 def test_every_stage_passes_after_all(interrupted_run: LocalRun) -> None:
     reports = list(RunStorage(interrupted_run.folder).reports())
     assert {report.stage: report.result for report in reports} == dict.fromkeys(
-        ("preflight", "before", "train", "after"), StageResult.PASSED
+        ("preflight", "overfit", "before", "train", "after"), StageResult.PASSED
     )
+
+
+def test_tokens_sampled_after_a_sync_in_flight_are_those_of_the_weights_that_came(interrupted_run: LocalRun) -> None:
+    storage = RunStorage(interrupted_run.folder)
+    (report,) = (report for report in storage.reports() if report.stage == "overfit")
+    whole, in_flight, _ = report.gates
+    for gate in (whole, in_flight):
+        assert gate.value is not None, gate
+        assert gate.value < 1e-4, gate
+        assert gate.passed
+    steps = storage.stage("overfit").read_steps()
+    assert sum(step["in_flight_tokens"] for step in steps) > 0
 
 
 def test_every_group_is_trained_once_within_its_bound(interrupted_run: LocalRun) -> None:

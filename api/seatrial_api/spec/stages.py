@@ -87,7 +87,8 @@ class OverfitStage(RuledModel):
     steps: Positive = 10
     """Training steps."""
     max_logprob_diff: Annotated[float, Field(gt=0)] = 0.03
-    """Gate: mean absolute logprob difference between engine and trainer over steps 1 to 3."""
+    """Gate: mean absolute logprob difference between engine and trainer over steps 1 to 3; once over the batches, and
+    once over what trials sampled after a weight sync had found them in the middle of their work."""
     min_reward_gain: float = 0.1
     """Gate: gain in mean reward from the first to the last step."""
 

@@ -10,13 +10,18 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from seatrial_api.outcome import Outcome
+from seatrial_api.clock import SYSTEM_CLOCK, Deadline
 from seatrial_api.trajectory import TokenSequence, Trajectory
+from seatrial_rollout.engine.metrics import PoolMetrics
 from seatrial_rollout.trials.tasks import TaskRef
 from seatrial_trainer.driver.context import StageContext
+from seatrial_trainer.driver.stopping import unless_stopped
 from seatrial_trainer.driver.trials import TrialProfile
 from seatrial_trainer.scheduling.dispatcher import TrialDispatcher
 from seatrial_trainer.scheduling.ticket import TrialTicket
+
+_LOOK_SECONDS = 0.02
+"""A small model's answer takes a tenth of a second, and the sync has to come in the middle of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +48,14 @@ class SyncProbe:
 
     @asynccontextmanager
     async def across(self, dispatcher: TrialDispatcher, version: int) -> AsyncIterator[None]:
-        """Keep trials in flight while the block trains and syncs, and see what they sampled afterwards.
+        """Have trials in flight when the block begins to sync, and see what they sampled afterwards.
 
         Args:
             dispatcher: Runs the trials.
             version: The version that the block's sync brings.
+
+        Raises:
+            StopRequestedError: if the driver was asked to stop before a trial sampled.
         """
         if version > self.num_syncs:
             yield
@@ -55,12 +63,16 @@ class SyncProbe:
         (await self.context.cluster.rollout()).trials.prepare(
             self._purpose, TrialProfile.training(self.context.spec), self.tasks
         )
+        num_sampled = (await self._engines()).generated_tokens_total
         is_synced = asyncio.Event()
         ended: list[Trajectory] = []
-        async with asyncio.TaskGroup() as places:
-            for place in range(self.num_trials):
-                places.create_task(self._keep_busy(dispatcher, version, place, is_synced, ended))
+        async with asyncio.TaskGroup() as group:
+            places = [
+                group.create_task(self._keep_busy(dispatcher, version, place, is_synced, ended))
+                for place in range(self.num_trials)
+            ]
             try:
+                await unless_stopped(self.context.stop, self._wait_until_sampling(num_sampled, places))
                 yield
             finally:
                 is_synced.set()
@@ -73,7 +85,7 @@ class SyncProbe:
     async def _keep_busy(
         self, dispatcher: TrialDispatcher, version: int, place: int, is_synced: asyncio.Event, ended: list[Trajectory]
     ) -> None:
-        """One trial after the other in one place, until one of them has seen the sync."""
+        """One trial after the other in one place, until one of them has seen the sync or infrastructure ended it."""
         slot = 0
         while not is_synced.is_set():
             task = self.tasks[(place + slot) % len(self.tasks)]
@@ -81,9 +93,21 @@ class SyncProbe:
             ticket = TrialTicket(group_id, slot, task.name, task.domain, self._purpose, start_version=version - 1)
             async for trajectory in dispatcher.run_all([ticket]):
                 ended.append(trajectory)
-                if trajectory.outcome is Outcome.CANCELLED:
+                if trajectory.outcome.is_infrastructure:
                     return
             slot += 1
+
+    async def _wait_until_sampling(self, num_sampled: int, places: Sequence[asyncio.Task[None]]) -> None:
+        """Wait until a trial is in the middle of an answer; in vain if none comes to that in the time of its setup."""
+        deadline = Deadline.after(self.context.spec.harness.limits.setup_timeout_seconds, SYSTEM_CLOCK)
+        while deadline.remaining > 0 and not all(place.done() for place in places):
+            engines = await self._engines()
+            if engines.running and engines.generated_tokens_total > num_sampled:
+                return
+            await SYSTEM_CLOCK.sleep(_LOOK_SECONDS)
+
+    async def _engines(self) -> PoolMetrics:
+        return await (await self.context.cluster.rollout()).pool.metrics()
 
     async def _compare(self, trajectories: Sequence[Trajectory], version: int) -> InFlight:
         sequences = [

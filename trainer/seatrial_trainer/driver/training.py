@@ -22,6 +22,7 @@ from seatrial_api.ceilings import algorithmic_ceiling
 from seatrial_api.clock import SYSTEM_CLOCK, Clock, Deadline
 from seatrial_api.outcome import Outcome
 from seatrial_api.spec.algorithm import AlgorithmSpec
+from seatrial_api.spec.data import Domain
 from seatrial_api.trajectory import Trajectory
 from seatrial_rollout.trials.tasks import TaskRef
 from seatrial_trainer.driver.context import StageContext
@@ -56,6 +57,8 @@ class TrainingPlan:
     """What one training stage does."""
 
     tasks: list[TaskRef]
+    domains: list[Domain]
+    """Their shares of what is drawn; every task counts the same if empty."""
     algorithm: AlgorithmSpec
     num_steps: int
     max_staleness: int
@@ -111,7 +114,7 @@ class TrainingLoop:
         context = self.context
         rollout = await context.cluster.rollout()
         rollout.trials.prepare(context.stage.name, TrialProfile.training(context.spec), self.plan.tasks)
-        sampler = Sampler(self.plan.tasks, context.spec.data.domains, seed=self.plan.algorithm.seed)
+        sampler = Sampler(self.plan.tasks, self.plan.domains, seed=self.plan.algorithm.seed)
         await self._load()
         async with context.dispatching(self.plan.algorithmic_ceiling) as dispatcher:
             scheduler = self._scheduler(sampler, dispatcher, await asyncio.to_thread(context.storage.next_attempt))

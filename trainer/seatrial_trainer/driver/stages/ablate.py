@@ -67,6 +67,7 @@ def _arm(context: StageContext, stage: AblateStage, arm: AblateArm) -> Arm:
     named = context.stage.model_copy(update={"name": arm_stage_name(context.stage.name, arm.name)})
     plan = TrainingPlan(
         tasks=context.inputs.train,
+        domains=context.spec.data.domains,
         algorithm=spec.algorithm,
         num_steps=stage.steps,
         max_staleness=spec.async_.max_staleness_steps,

@@ -17,6 +17,7 @@ async def train(context: StageContext, stage: TrainStage) -> StageReport:
     """
     plan = TrainingPlan(
         tasks=context.inputs.train,
+        domains=context.spec.data.domains,
         algorithm=context.spec.algorithm,
         num_steps=stage.steps,
         max_staleness=context.spec.async_.max_staleness_steps,
