@@ -10,6 +10,8 @@ from seatrial_api.finding import FindingKind
 from seatrial_api.spec.algorithm import AlgorithmSpec
 from seatrial_api.trajectory import Trajectory
 from seatrial_trainer.algorithms.credit import batch_statistics
+from seatrial_trainer.algorithms.filters import has_zero_variance
+from seatrial_trainer.algorithms.penalties import penalised_rewards
 from seatrial_trainer.evaluation.summary import behaviour, passed
 from seatrial_trainer.observability.step_record import StepRecord
 from seatrial_trainer.policy.batch import OptimStats, StepStats
@@ -139,8 +141,7 @@ def _has_tampered(trajectory: Trajectory) -> bool:
 
 
 def _is_flat(group: Sequence[Trajectory], algorithm: AlgorithmSpec) -> bool:
-    rewards = [trajectory.reward or 0.0 for trajectory in group]
-    return max(rewards) - min(rewards) <= algorithm.filters.zero_variance_tolerance
+    return has_zero_variance(penalised_rewards(group, algorithm.penalties), algorithm.filters.zero_variance_tolerance)
 
 
 def _mean(stats: Sequence[StepStats], name: str) -> float:

@@ -19,6 +19,7 @@ class StepRecord:
     """Share of valid trials with full marks."""
     groups: int
     zero_variance_groups: int
+    """Groups whose rewards, after penalties, are all equal: they have nothing to teach."""
     trials: int
     """Valid trials in the batch."""
     error_rate: float
