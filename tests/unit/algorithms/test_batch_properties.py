@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from seatrial_api.outcome import Outcome
 from seatrial_api.spec.algorithm import AdvantageSpec, AlgorithmSpec, FilterSpec, KLSpec, LossSpec, PenaltySpec
+from seatrial_api.spec.data import Domain
 from seatrial_api.trajectory import TokenSequence, Trajectory
 from seatrial_trainer.policy.batch import Minibatch, TrainingSequence
 from seatrial_trainer.policy.minibatch import build_minibatches
@@ -42,20 +43,24 @@ advantages = st.sampled_from(
         AdvantageSpec(name="grpo", normalize_std=True),
         AdvantageSpec(name="dr-grpo"),
         AdvantageSpec(name="rloo"),
+        AdvantageSpec(name="maxrl"),
     ]
 )
+penalties = st.builds(
+    PenaltySpec,
+    failed_tool_call=st.sampled_from([0.0, 0.1]),
+    length=st.sampled_from([0.0, 0.2]),
+    overlong=st.sampled_from([0.0, 0.3]),
+)
 algorithms = st.builds(
-    AlgorithmSpec,
+    lambda advantage, penalties, **others: AlgorithmSpec(
+        advantage=advantage, penalties=PenaltySpec() if advantage.name == "maxrl" else penalties, **others
+    ),
     loss=losses,
     advantage=advantages,
     aggregation=st.sampled_from(["token_mean", "sequence_mean", "seq_mean_token_sum_norm", "prompt_mean"]),
     filters=st.builds(FilterSpec, zero_variance=st.booleans(), overlong=st.booleans()),
-    penalties=st.builds(
-        PenaltySpec,
-        failed_tool_call=st.sampled_from([0.0, 0.1]),
-        length=st.sampled_from([0.0, 0.2]),
-        overlong=st.sampled_from([0.0, 0.3]),
-    ),
+    penalties=penalties,
     kl=st.builds(KLSpec, coefficient=st.sampled_from([0.0, 0.05]), estimator=st.sampled_from(["k1", "k2", "k3"])),
 )
 trials = st.fixed_dictionaries(
@@ -146,14 +151,24 @@ def gradients(minibatches: list[Minibatch], *, budget: int = 1_000, is_padded: b
     return dict(found)
 
 
-def by_hand(groups: list[list[Trajectory]], algorithm: AlgorithmSpec) -> dict[int, float]:
-    """The same by the formulas."""
+def by_hand(
+    groups: list[list[Trajectory]], algorithm: AlgorithmSpec, coefficients: list[float | None]
+) -> dict[int, float]:
+    """The same by the formulas.
+
+    Args:
+        groups: Trajectories by group.
+        algorithm: The rules.
+        coefficients: Of the KL by group, none where the algorithm's holds.
+    """
     leaves: dict[int, torch.Tensor] = {}
 
     def loss_of(token: int, log_mu: float, advantage: float) -> torch.Tensor:
         leaf = leaves[token] = torch.tensor(logp_of(token), dtype=torch.float64, requires_grad=True)
         kl = formulas.kl_gradient(leaf.item(), log_reference_of(token), algorithm.kl.estimator) * leaf
-        return formulas.token_loss(leaf, log_mu, advantage, algorithm.loss) + algorithm.kl.coefficient * kl
+        own = coefficients[token // 10_000]
+        coefficient = algorithm.kl.coefficient if own is None else own
+        return formulas.token_loss(leaf, log_mu, advantage, algorithm.loss) + coefficient * kl
 
     loss = formulas.batch_loss(groups, algorithm, MAX_TOKENS, loss_of)
     if not leaves:
@@ -166,17 +181,35 @@ def close_to(values: dict[int, float]) -> Any:
     return pytest.approx(values, rel=2e-5, abs=1e-7)
 
 
-def ours(groups: list[list[Trajectory]], algorithm: AlgorithmSpec, **packing: Any) -> dict[int, float]:
-    return gradients(build_minibatches(groups, algorithm, [], max_tokens=MAX_TOKENS), **packing)
+def ours(
+    groups: list[list[Trajectory]], algorithm: AlgorithmSpec, domains: Sequence[Domain] = (), **packing: Any
+) -> dict[int, float]:
+    return gradients(build_minibatches(groups, algorithm, list(domains), max_tokens=MAX_TOKENS), **packing)
 
 
 @batches
-@given(drawn=groups_strategy, algorithm=algorithms, budget=BUDGETS, is_padded=st.booleans())
+@given(
+    drawn=groups_strategy,
+    algorithm=algorithms,
+    coefficients=st.lists(st.sampled_from([None, 0.0, 0.3]), min_size=3, max_size=3),
+    budget=BUDGETS,
+    is_padded=st.booleans(),
+)
 def test_the_gradient_of_a_whole_batch_is_that_of_the_formulas(
-    drawn: list[list[dict[str, Any]]], algorithm: AlgorithmSpec, budget: int, *, is_padded: bool
+    drawn: list[list[dict[str, Any]]],
+    algorithm: AlgorithmSpec,
+    coefficients: list[float | None],
+    budget: int,
+    *,
+    is_padded: bool,
 ) -> None:
-    groups = make_groups(drawn)
-    assert ours(groups, algorithm, budget=budget, is_padded=is_padded) == close_to(by_hand(groups, algorithm))
+    groups = [
+        [one.model_copy(update={"domain": f"domain-{number}"}) for one in group]
+        for number, group in enumerate(make_groups(drawn))
+    ]
+    domains = [Domain(name=f"domain-{number}", kl_coefficient=own) for number, own in enumerate(coefficients)]
+    found = ours(groups, algorithm, domains, budget=budget, is_padded=is_padded)
+    assert found == close_to(by_hand(groups, algorithm, coefficients))
 
 
 @batches
