@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from seatrial_api.base import Auto
 from seatrial_api.clock import Deadline
+from seatrial_api.spec.data import Domain
 from seatrial_api.trajectory import Trajectory
 from seatrial_trainer.scheduling.concurrency import Ceilings
 from seatrial_trainer.scheduling.dispatcher import TrialDispatcher
@@ -30,6 +31,8 @@ class SimulationSpec:
 
     settings: SchedulerSettings
     num_tasks: int = 200
+    domains: tuple[str, ...] = ()
+    """Domains with equal shares, among which tasks are dealt in turn; one that does not count if empty."""
     concurrency: Auto | int = 550
     engines: EngineModel = field(default_factory=EngineModel)
     workload: Workload = field(default_factory=Workload)
@@ -162,10 +165,12 @@ class _Simulation:
         scheduler.advance(step + 1)
 
     def _new_scheduler(self, dispatcher: TrialDispatcher) -> Scheduler:
-        tasks = [SampledTask(f"task-{number:04d}", "any") for number in range(self._spec.num_tasks)]
+        names = self._spec.domains or ("any",)
+        tasks = [SampledTask(f"task-{n:04d}", names[n % len(names)]) for n in range(self._spec.num_tasks)]
+        domains = [Domain(name=name) for name in self._spec.domains]
         scheduler = Scheduler(
             self._spec.settings,
-            Sampler(tasks, seed=self._spec.workload.seed),
+            Sampler(tasks, domains, seed=self._spec.workload.seed),
             dispatcher,
             on_group_finished=self._spool,
             on_trial=self._note_end,
