@@ -12,11 +12,13 @@ from typing import Any
 
 import yaml
 
+from hack.cluster import Cluster
+
 _END_SECONDS = 20
 LONG_LEASE = {"namespace": "default", "durationSeconds": 120, "renewSeconds": 100, "retrySeconds": 0.5}
 """No operator loses it to a machine that is busy with a whole cluster; one that is killed must be freed of it."""
 SHORT_LEASE = {"namespace": "default", "durationSeconds": 10, "renewSeconds": 8, "retrySeconds": 0.5}
-"""For tests about the Lease itself, and those in which an operator follows one that was killed."""
+"""For tests about the Lease itself."""
 
 
 @dataclass
@@ -107,3 +109,9 @@ def start_operator(
     with log.open("ab") as sink:
         process = subprocess.Popen([within.python, "-m", module], env=environment, stdout=sink, stderr=sink)
     return OperatorProcess(process, log)
+
+
+def free_lease(cluster: Cluster) -> None:
+    """Take an operator's Lease from whoever holds it: that of one that was killed need not run out then."""
+    body = '{"spec":{"holderIdentity":""}}'
+    cluster.kubectl("patch", "lease/seatrial-operator", "--namespace=default", "--type=merge", f"--patch={body}")

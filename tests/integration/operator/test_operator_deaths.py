@@ -11,7 +11,7 @@ from hack.cluster import Cluster
 from seatrial_api.pods import RUN_LABEL
 from tests.api_proxy import ApiProxy, api_proxy
 from tests.cluster_runs import NAMESPACE, attempts, belongings, get, start, wait
-from tests.operator_process import SHORT_LEASE, OperatorProcess, operator_config, start_operator
+from tests.operator_process import SHORT_LEASE, OperatorProcess, free_lease, operator_config, start_operator
 from tests.ray_stand_in import RayStandIn
 
 
@@ -47,6 +47,13 @@ class Mortal:
                 self._operator.kill()
                 self.bury()
                 self._operator = None
+
+
+@pytest.fixture(autouse=True)
+def freed_lease(kuberay: Cluster) -> Iterator[None]:
+    """The next test's operator need not wait until a dead one's Lease runs out."""
+    yield
+    free_lease(kuberay)
 
 
 @pytest.fixture
@@ -96,12 +103,6 @@ def test_an_operator_killed_after_every_write_ends_where_one_that_lives_ends(
 def _verb_and_kind(step: str) -> str:
     verb, path = step.split()
     return f"{verb} {path.split('/namespaces/')[1].split('/')[1]}"
-
-
-def free_lease(cluster: Cluster) -> None:
-    """What the dead held need not run out here."""
-    body = '{"spec":{"holderIdentity":""}}'
-    cluster.kubectl("patch", "lease/seatrial-operator", "--namespace=default", "--type=merge", f"--patch={body}")
 
 
 def test_two_operators_never_both_act(kuberay: Cluster, ray: RayStandIn, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from hack.cluster import Cluster
 from hack.cluster.layout import ROOT
-from tests.operator_process import SHORT_LEASE, operator_config, operator_process
+from tests.operator_process import free_lease, operator_config, operator_process
 from tests.registries import registry
 
 NAMESPACE = "worlds-and-pools"
@@ -43,8 +43,7 @@ def uids(cluster: Cluster) -> set[str]:
 async def test_worlds_and_pools_come_to_be_and_outlive_an_operator_that_is_killed(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    here = {"namespaces": [NAMESPACE], "servingUrl": "http://127.0.0.1:1", "lease": SHORT_LEASE}
-    config = operator_config("http://127.0.0.1:1", **here)
+    config = operator_config("http://127.0.0.1:1", namespaces=[NAMESPACE], servingUrl="http://127.0.0.1:1")
     metadata: dict[str, Any] = {"namespace": NAMESPACE}
     async with registry(tmp_path) as images:
         await images.push("worlds/acme", "v1")
@@ -63,6 +62,7 @@ async def test_worlds_and_pools_come_to_be_and_outlive_an_operator_that_is_kille
             wait(cluster, "rolloutpool/office", "jsonpath={.status.replicas}=1")
             made = uids(cluster)
             operator.kill()
+        free_lease(cluster)
 
         with operator_process(tmp_path, cluster.kubeconfig, config):
             cluster.kubectl("-n", NAMESPACE, "scale", "rolloutpool/office", "--replicas=2")
