@@ -99,7 +99,7 @@ RUN_ROWS = (
             ),
             Panel(
                 "Reward by admission",
-                "Mean over the groups that were admitted together. Free of the first steps' dip: short tasks end first.",
+                "Mean over groups that were admitted together. Free of the first steps' dip: short tasks end first.",
                 (Query(_run(table.COHORT_REWARD), "reward"),),
             ),
             Panel(

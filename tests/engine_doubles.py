@@ -21,6 +21,7 @@ class FakeEngine(EngineControl):
         self.expected = version
         self.num_left = 0
         self.files: Path | None = None
+        self.digests: dict[str, str] = {}
 
     @property
     @override
@@ -80,7 +81,7 @@ class FakeEngine(EngineControl):
 
     @override
     async def checksums(self, timeout_seconds: float) -> dict[str, str]:
-        return {}
+        return self.digests
 
 
 class FakePool:

@@ -15,6 +15,8 @@ class WeightSyncSpec(ApiModel):
     """Recompute the keys and values of running requests under the new weights."""
     timeout_seconds: Seconds = 300.0
     """Deadline of one transfer."""
+    verify_checksums: bool = False
+    """For debugging: after each transfer compare by SHA-256 what engines hold and, with `gloo`, what was sent."""
 
 
 class AsyncSpec(RuledModel):

@@ -7,7 +7,7 @@ from typing import Any, override
 
 import ray
 import structlog
-from ray.exceptions import RayError
+from ray.exceptions import RayError, RayTaskError
 
 from seatrial_rollout.engine.control import EngineControl, EngineStatus, UpdateReport, WeightFiles
 from seatrial_rollout.engine.engine import Engine
@@ -143,8 +143,8 @@ class RemoteEngine(EngineControl):
     async def _update(self, method: str, version: int, timeout_seconds: float, /, *args: Any, **kwargs: Any) -> Any:
         try:
             return await self._call(method, timeout_seconds + _MARGIN_SECONDS, *args, **kwargs)
-        except WeightUpdateError:
-            raise
+        except WeightUpdateError as error:
+            raise error.cause if isinstance(error, RayTaskError) else error from None  # without the actor's traceback
         except (RayError, TimeoutError) as error:
             detail = f"the actor is lost or silent: {type(error).__name__}"
             raise WeightUpdateError(engine_id=self.engine_id, version=version, detail=detail) from error

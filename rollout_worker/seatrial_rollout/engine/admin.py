@@ -9,6 +9,10 @@ import aiohttp
 from seatrial_api.clock import Deadline
 
 
+class RefusedError(aiohttp.ClientPayloadError):
+    """The server did nothing of what it was asked for, and said so."""
+
+
 class VllmAdmin:
     """Weight updates, pausing and metrics of one server.
 
@@ -51,7 +55,7 @@ class VllmAdmin:
         await self._post("/shutdown_weight_transfer_engine", deadline)
 
     async def start_weight_update(self, deadline: Deadline) -> None:
-        """Make the model ready for new weights; with gloo it fails, and leaves the model whole, if none were staged."""
+        """Make the model ready for new weights; with gloo a refusal, if some are missing, leaves the model whole."""
         await self._post("/start_weight_update", deadline)
 
     async def update_weights(self, update_info: Mapping[str, Any], deadline: Deadline) -> None:
@@ -84,7 +88,7 @@ class VllmAdmin:
         timeout = aiohttp.ClientTimeout(total=max(deadline.remaining, 0.001))
         async with self._session.post(path, json=body, timeout=timeout, **kwargs) as response:
             if response.status != 200:
-                raise aiohttp.ClientPayloadError(f"{path}: HTTP {response.status}: {(await response.text())[:500]}")
+                raise RefusedError(f"{path}: HTTP {response.status}: {(await response.text())[:500]}")
             answer: dict[str, Any] = await response.json(content_type=None) or {}
             return answer
 

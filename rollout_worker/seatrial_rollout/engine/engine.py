@@ -12,7 +12,7 @@ import aiohttp
 import structlog
 
 from seatrial_api.clock import SYSTEM_CLOCK, Clock, Deadline
-from seatrial_rollout.engine.admin import ADMIN_ERRORS, VllmAdmin
+from seatrial_rollout.engine.admin import ADMIN_ERRORS, RefusedError, VllmAdmin
 from seatrial_rollout.engine.control import EngineControl, EngineStatus, UpdateReport, WeightFiles
 from seatrial_rollout.engine.errors import EngineStartError, WeightUpdateError
 from seatrial_rollout.engine.gate import Gate
@@ -188,25 +188,29 @@ class Engine(EngineControl):
         """Load what the collective brought under running requests, and expect its version from now on.
 
         Raises:
-            WeightUpdateError: nothing was staged, and the server serves on as it was until told to expect another
-                version; or loading failed, and the server is being replaced.
+            WeightUpdateError: weights are missing, and the server serves on as it was until told to expect another
+                version; or loading failed or took too long, and the server is being replaced.
         """
         deadline = Deadline.after(timeout_seconds, self._clock)
         async with self._updating(version, deadline, clear_kv_cache=clear_kv_cache) as update:
-            update.is_whole = True
-            await update.admin.start_weight_update(deadline)
-            update.is_whole = False
+            try:
+                await update.admin.start_weight_update(deadline)
+            except RefusedError:  # a server that says nothing may still begin, and then its model is in pieces
+                update.is_whole = self._launch.weight_transfer == "gloo"
+                raise
             await update.admin.update_weights(update_info, deadline)
         return UpdateReport(version, update.paused_seconds)
 
     @override
     async def leave_transfer(self, timeout_seconds: float) -> None:
-        """Leave the collective; a server that does not answer is looked after by the watchdog."""
+        """Leave the collective; a server that does not is given up, or it would hold up every one that follows."""
+        if self._is_replacing:
+            return
         try:
             await VllmAdmin(self._server.session).leave_transfer(Deadline.after(timeout_seconds, self._clock))
         except ADMIN_ERRORS as error:
             log.warning("engine did not leave its collective", engine=self.engine_id, error=str(error))
-            self._suspect.set()
+            self._give_up("vLLM did not leave its collective")
 
     @override
     async def metrics(self) -> PoolMetrics:
@@ -299,6 +303,12 @@ class Engine(EngineControl):
                 await update.admin.resume(Deadline.after(_ADMIN_SECONDS, self._clock))
                 self._admit()
                 return
+        self._give_up("vLLM could not load weights")
+
+    def _give_up(self, fault: str) -> None:
+        """Have the watchdog replace the server, which nobody is to count on from now on."""
+        self._is_replacing = True
+        self._gate.close(fault)
         self._server.kill()
         self._suspect.set()
 

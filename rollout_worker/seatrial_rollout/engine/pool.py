@@ -241,8 +241,10 @@ class EnginePool:
     async def _expect(self, engine: RemoteEngine) -> None:
         try:
             await engine.expect(self._version, self._files)
-        except (RayError, TimeoutError) as error:  # its replacement starts with the version of that moment
+        except (RayError, TimeoutError) as error:
+            # Trials may still reach it, and it would go on under an old version. Its replacement starts with this one.
             log.warning("an engine did not hear of a version", engine=engine.engine_id, error=str(error))
+            ray.kill(engine.actor)
 
     async def _observe(self, engine: RemoteEngine) -> None:
         try:

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,46 +15,58 @@ import pytest
 import pytest_asyncio
 import ray
 import torch
+from ray.exceptions import RayActorError
 from safetensors.torch import load_file
 
 from seatrial_api.spec.model import ContextLength, ModelSpec, Source
 from seatrial_api.spec.rollout import EngineSpec
+from seatrial_rollout.engine.actor import RemoteEngine
 from seatrial_rollout.engine.client import EngineClient
-from seatrial_rollout.engine.generation import Generation, GenerationRequest
+from seatrial_rollout.engine.control import WeightFiles
+from seatrial_rollout.engine.generation import EngineAddress, Generation, GenerationRequest
 from seatrial_rollout.engine.pool import EnginePool, PoolOptions
 from seatrial_trainer.weight_sync.files import FilesSync
 from seatrial_trainer.weight_sync.gloo import GlooSync
 from seatrial_trainer.weight_sync.remote_sender import RemoteSender
 from seatrial_trainer.weight_sync.sender import WeightSender
 from tests.integration.engine.conftest import load_reference, reference_logprobs
-from tests.leftovers import eventually
+from tests.leftovers import descendants, eventually, is_running
 from tests.tiny_model import CONTEXT_LENGTH
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
 PROMPT = list(range(10, 250))
+MODEL = ModelSpec(source=Source(path="model"), dtype="float32", context_length=ContextLength(train=CONTEXT_LENGTH))
 SHORT = GenerationRequest(PROMPT, max_tokens=16, temperature=1.0)
 
 
 class Policy:
-    """A policy rank as far as weight synchronisation sees it, which can kill while it exports."""
+    """A policy rank as far as weight synchronisation sees it, which can strike at processes while it exports."""
 
     def __init__(self) -> None:
         self._weights: dict[str, torch.Tensor] = {}
-        self._victim = 0
+        self._victims: set[int] = set()
+        self._signal = signal.SIGKILL
         self._sender = WeightSender(self._export, bucket_bytes=256 * 1024)  # several collectives a transfer
 
-    def load(self, path: Path, victim: int = 0) -> None:
-        """Take over weights; the next export kills a process half-way."""
+    def load(self, path: Path, victims: set[int] = frozenset(), signal_number: int = signal.SIGKILL) -> None:
+        """Take over weights; the next export sends a signal to some processes half-way."""
         self._weights = load_file(path / "model.safetensors")
-        self._victim = victim
+        self._victims = victims
+        self._signal = signal.Signals(signal_number)
 
     def _export(self) -> Iterator[tuple[str, torch.Tensor]]:
         for index, (name, tensor) in enumerate(self._weights.items()):
-            if self._victim and index == len(self._weights) // 2:
-                os.kill(self._victim, signal.SIGKILL)
-                self._victim = 0
+            if index == len(self._weights) // 2:
+                self._strike()
             yield name, tensor
+
+    def _strike(self) -> None:
+        victims, self._victims = self._victims, set()
+        for victim in victims:
+            os.kill(victim, self._signal)
+        while self._signal is signal.SIGKILL and any(map(is_running, victims)):
+            pass
 
     def weight_sender(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call the sender."""
@@ -78,9 +91,7 @@ def cluster() -> Iterator[None]:
 async def pool(cluster: None, model_a: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EnginePool]:
     """Two supervised engines, shared by the module."""
     spec = EngineSpec(replicas=2, max_num_seqs=16, kv_cache_gib=0.125)
-    context = ContextLength(train=CONTEXT_LENGTH)
-    model = ModelSpec(source=Source(path=str(model_a)), dtype="float32", context_length=context)
-    pool = EnginePool(spec, model, model_a, PoolOptions(work_dir=tmp_path_factory.mktemp("logs")))
+    pool = EnginePool(spec, MODEL, model_a, PoolOptions(work_dir=tmp_path_factory.mktemp("logs")))
     await pool.start()
     supervision = asyncio.get_running_loop().create_task(pool.run())
     yield pool
@@ -164,7 +175,8 @@ async def test_an_engine_lost_in_a_broadcast_holds_nobody_up_and_never_serves_as
     sync = gloo_sync(pool, policy)
     survivor, victim = pool.engines
     address = victim.address
-    await policy.load.remote(model_b, await victim.actor.__ray_call__.remote(lambda _: os.getpid()))
+    actor = await victim.actor.__ray_call__.remote(lambda _: os.getpid())
+    await policy.load.remote(model_b, {actor, *descendants(actor)})
 
     report = await sync.publish(version)
 
@@ -182,4 +194,45 @@ async def test_an_engine_lost_in_a_broadcast_holds_nobody_up_and_never_serves_as
     assert (await generate_on(pool, 1)).weight_versions == [version] * 16
     digests = await checksums(pool)
     assert digests[0] == digests[1]
+    await sync.close()
+
+
+async def test_an_engine_that_cannot_be_told_of_a_version_is_ended(cluster: None, tmp_path: Path) -> None:
+    class Unheard(RemoteEngine):
+        async def expect(self, version: int, files: WeightFiles | None = None) -> None:
+            raise TimeoutError(f"version {version} of {files}")
+
+    class Silent:
+        def wait(self) -> None:
+            threading.Event().wait()
+
+    actor = ray.remote(Silent).options(num_cpus=0).remote()
+    waiting = actor.wait.remote()
+    pool = EnginePool(EngineSpec(replicas=1), MODEL, tmp_path, PoolOptions(work_dir=tmp_path))
+    pool._engines["engine-0"] = Unheard(actor, EngineAddress("engine-0", "http://10.0.0.1:1", "token"))
+
+    await pool.publish(1)
+
+    with pytest.raises(RayActorError):
+        await waiting
+
+
+async def test_an_engine_that_is_cut_off_in_a_broadcast_costs_the_others_nothing_and_serves_nothing(
+    pool: EnginePool, policy: Any, model_a: Path
+) -> None:
+    version = pool.version + 1
+    sync = GlooSync(pool, RemoteSender([policy]), timeout_seconds=30)  # a third of it for the engine that says nothing
+    survivor, victim = pool.engines
+    servers = [(await engine.status()).server_id for engine in pool.engines]
+    actor = await victim.actor.__ray_call__.remote(lambda _: os.getpid())
+    await policy.load.remote(model_a, descendants(actor), signal.SIGSTOP)
+
+    report = await sync.publish(version)
+
+    assert report.num_engines == 1
+    assert (await survivor.status()).server_id == servers[0]
+    assert (await generate_on(pool, 0)).weight_versions == [version] * 16
+    async with aiohttp.ClientSession() as session, session.get(f"{victim.address.url}/health") as response:
+        assert response.status == 503
+    assert (await victim.status()).server_id != servers[1], "the server that hangs is given up"
     await sync.close()

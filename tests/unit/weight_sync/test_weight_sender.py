@@ -1,5 +1,6 @@
 """The sender, with real gloo groups whose other ranks are threads of the test."""
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -73,6 +74,29 @@ def test_a_receiver_that_leaves_ends_the_transfer(sender: WeightSender, pool: Th
 
     with pytest.raises(RuntimeError):
         sender.send()
+
+
+def test_a_transfer_that_breaks_leaves_no_other_rank_behind_in_the_export(pool: ThreadPoolExecutor) -> None:
+    together = threading.Barrier(2, timeout=20)
+
+    def export() -> Iterator[tuple[str, torch.Tensor]]:
+        for item in WEIGHTS.items():
+            together.wait()  # as where ranks put their parts of a weight together
+            yield item
+
+    first, second = (WeightSender(export, rank=rank, bucket_bytes=32) for rank in (0, 1))
+    described = pool.submit(second.describe)
+    first.describe()
+    described.result()
+    (group,) = connect(first, pool, 1)
+    group.close()
+    sent = pool.submit(second.send)
+
+    with pytest.raises(RuntimeError):
+        first.send()
+    sent.result()
+    assert not together.broken
+    first.close()
 
 
 def test_a_receiver_that_says_nothing_ends_the_transfer_in_time(

@@ -77,3 +77,14 @@ async def test_an_export_that_hangs_is_given_up(tmp_path: Path) -> None:
         await FilesSync(FakePool(a), hang, tmp_path, timeout_seconds=0.05).publish(3)
 
     assert a.state.version == 0
+
+
+async def test_engines_that_hold_different_weights_are_no_version_in_debug_mode(tmp_path: Path) -> None:
+    a, b = FakeEngine("a"), FakeEngine("b")
+    a.digests, b.digests = {"w": "1"}, {"w": "2"}
+    pool = FakePool(a, b)
+
+    with pytest.raises(WeightSyncError, match="b and a differ in 1 weights: w"):
+        await FilesSync(pool, export, tmp_path, verify_checksums=True).publish(3)
+
+    assert pool.version == 0

@@ -15,7 +15,7 @@ from seatrial_rollout.engine.tensors import TransferPlan
 from seatrial_trainer.weight_sync.pool import Pool
 from seatrial_trainer.weight_sync.protocol import SyncReport, WeightSync, WeightSyncError
 from seatrial_trainer.weight_sync.remote_sender import Sender, SendError
-from seatrial_trainer.weight_sync.update import Updates
+from seatrial_trainer.weight_sync.update import Updates, compare_weights
 
 _MAX_ATTEMPTS = 3
 _LEAVE_SECONDS = 10.0
@@ -68,8 +68,9 @@ class CollectiveSync(WeightSync, ABC):
         transfer: send, and each engine: pause, load, resume
 
     On any join, loss or timeout the epoch is aborted and destroyed, and made anew with the servers that there are by
-    then; whoever has the version is left alone. No step takes longer than a third of the deadline. An engine that
-    could not be reached admits nothing until it is, by the next `publish` or by `repair`.
+    then: one that does not even leave is given up. Whoever has the version is left alone. No step takes longer than a
+    third of the deadline. An engine that could not be reached admits nothing until it is, by the next `publish` or by
+    `repair`.
     """
 
     def __init__(
@@ -89,7 +90,8 @@ class CollectiveSync(WeightSync, ABC):
             sender: The policy's end.
             clear_kv_cache: Recompute the keys and values of running requests.
             timeout_seconds: Deadline of one `publish`.
-            verify_checksums: Debug mode: engines compare SHA-256 digests of what arrived with those of what was sent.
+            verify_checksums: Debug mode: what arrived is compared with what was sent where we receive it, which is with
+                gloo, and what one engine holds with what the others hold; by SHA-256.
             clock: The time.
         """
         self._pool = pool
@@ -108,6 +110,8 @@ class CollectiveSync(WeightSync, ABC):
         updates = await self._bring(version, {engine.engine_id for engine in self._pool.engines})
         if not updates.reports:
             raise WeightSyncError(version=version, failures=list(updates.failures.values()))
+        if self._verify_checksums:
+            await compare_weights(self._pool.engines, updates, version, self._step_seconds)
         await self._pool.publish(version)
         return SyncReport(
             seconds=self._clock.now() - started,
@@ -158,21 +162,23 @@ class CollectiveSync(WeightSync, ABC):
             SendError: the group broke.
             WeightUpdateError: an engine could not take part.
         """
-        await self._enter_epoch(members)
-        plan = await self._sender.describe()
+        plan = await self._sender.describe(deadline.remaining)
+        await self._enter_epoch(members, plan)
         self._num_bytes = plan.num_bytes
         order = UpdateOrder(version, self._clear_kv_cache, min(self._step_seconds, deadline.remaining))
         return await self._move([member.engine for member in members], plan, order)
 
     @abstractmethod
-    async def _connect(self, members: Sequence[Member], rendezvous: Rendezvous, seconds: float) -> None:
-        """Bring the sender and the members into one group."""
+    async def _connect(
+        self, members: Sequence[Member], rendezvous: Rendezvous, plan: TransferPlan, seconds: float
+    ) -> None:
+        """Bring the sender and the members into one group, for transfers of this plan."""
 
     @abstractmethod
     async def _move(self, engines: Sequence[EngineControl], plan: TransferPlan, order: UpdateOrder) -> Updates:
         """Send the weights and load them."""
 
-    async def _enter_epoch(self, members: Sequence[Member]) -> None:
+    async def _enter_epoch(self, members: Sequence[Member], plan: TransferPlan) -> None:
         """Be in a group with these members, and with nobody else."""
         if [member.key for member in members] == [member.key for member in self._epoch]:
             return
@@ -180,16 +186,17 @@ class CollectiveSync(WeightSync, ABC):
         address, port = await self._sender.listen(self._step_seconds)
         world_size = 1 + sum(member.status.num_workers for member in members)
         self._epoch = list(members)
-        await self._connect(members, Rendezvous(address, port, world_size), self._step_seconds)
+        await self._connect(members, Rendezvous(address, port, world_size), plan, self._step_seconds)
         log.info("a weight transfer epoch began", engines=[member.engine.engine_id for member in members])
 
     async def _end_epoch(self) -> None:
         members, self._epoch = self._epoch, []
         if not members:
             return
-        await self._sender.close()
-        for member in members:
-            await member.engine.leave_transfer(_LEAVE_SECONDS)
+        await self._sender.close(self._step_seconds)
+        async with asyncio.TaskGroup() as tasks:
+            for member in members:
+                tasks.create_task(member.engine.leave_transfer(min(_LEAVE_SECONDS, self._step_seconds / 2)))
 
     async def _members(self) -> list[Member]:
         """The servers that there are now."""

@@ -25,13 +25,17 @@ def make_weight_sync(
         ranks: The policy's rank actors, for `gloo` and `nccl`.
         directory: Where files go.
     """
-    clear, seconds = spec.clear_kv_cache, spec.timeout_seconds
+    options: dict[str, Any] = {
+        "clear_kv_cache": spec.clear_kv_cache,
+        "timeout_seconds": spec.timeout_seconds,
+        "verify_checksums": spec.verify_checksums,
+    }
     match spec.method:
         case "files":
-            return FilesSync(pool, export, directory, clear_kv_cache=clear, timeout_seconds=seconds)
+            return FilesSync(pool, export, directory, **options)
         case "gloo":
-            return GlooSync(pool, RemoteSender(ranks), clear_kv_cache=clear, timeout_seconds=seconds)
+            return GlooSync(pool, RemoteSender(ranks), **options)
         case "nccl":
-            return NcclSync(pool, RemoteSender(ranks, "nccl"), clear_kv_cache=clear, timeout_seconds=seconds)
+            return NcclSync(pool, RemoteSender(ranks, "nccl"), **options)
         case other:
             assert_never(other)

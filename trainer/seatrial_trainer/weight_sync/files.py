@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import override
 
-from seatrial_api.clock import SYSTEM_CLOCK, Clock, Deadline
+from seatrial_api.clock import SYSTEM_CLOCK, Deadline
 from seatrial_rollout.engine.control import EngineControl, UpdateReport, WeightFiles
 from seatrial_trainer.weight_sync.pool import Pool
 from seatrial_trainer.weight_sync.protocol import SyncReport, WeightSync, WeightSyncError
-from seatrial_trainer.weight_sync.update import update_all
+from seatrial_trainer.weight_sync.update import compare_weights, update_all
 
 PolicyExport = Callable[[Path], Awaitable[object]]
 """Writes the policy's weights as `*.safetensors` under Hugging Face names into an empty folder."""
@@ -34,19 +34,19 @@ class FilesSync(WeightSync):
         *,
         clear_kv_cache: bool = False,
         timeout_seconds: float = 300.0,
-        clock: Clock = SYSTEM_CLOCK,
+        verify_checksums: bool = False,
     ) -> None:
         self._pool = pool
         self._export = policy_export
         self._directory = directory
         self._clear_kv_cache = clear_kv_cache
         self._timeout_seconds = timeout_seconds
-        self._clock = clock
+        self._verify_checksums = verify_checksums
 
     @override
     async def publish(self, version: int) -> SyncReport:
-        started = self._clock.now()
-        deadline = Deadline.after(self._timeout_seconds, self._clock)
+        started = SYSTEM_CLOCK.now()
+        deadline = Deadline.after(self._timeout_seconds)
         folder, num_bytes = await self._export_weights(version, deadline)
 
         def load(engine: EngineControl) -> Awaitable[UpdateReport]:
@@ -57,10 +57,12 @@ class FilesSync(WeightSync):
         updates = await update_all(self._pool.engines, load)
         if not updates.reports:
             raise WeightSyncError(version=version, failures=list(updates.failures.values()))
+        if self._verify_checksums:
+            await compare_weights(self._pool.engines, updates, version, deadline.remaining)
         await self._pool.publish(version, WeightFiles(version, folder))
         await asyncio.to_thread(_remove_others, self._directory, folder)
         return SyncReport(
-            seconds=self._clock.now() - started,
+            seconds=SYSTEM_CLOCK.now() - started,
             paused_seconds=updates.paused_seconds,
             bytes=num_bytes,
             num_engines=len(updates.reports),

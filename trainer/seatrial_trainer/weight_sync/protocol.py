@@ -7,13 +7,13 @@ from seatrial_api.errors import TransientError
 
 
 class WeightSyncError(TransientError):
-    """No engine holds the version that was published."""
+    """No engine holds the version that was to be published, or engines hold different weights under it."""
 
     def __init__(self, *, version: int, failures: list[str]) -> None:
         self.version = version
         self.failures = failures
         detail = "; ".join(failures) or "there is no engine"
-        super().__init__(f"weight version {version} reached no engine ({detail})")
+        super().__init__(f"weight version {version} was not published ({detail})")
 
 
 @dataclass(frozen=True, slots=True)

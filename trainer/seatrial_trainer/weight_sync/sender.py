@@ -60,15 +60,17 @@ class WeightSender:
         """Broadcast the weights of this moment.
 
         Raises:
-            RuntimeError: an engine is gone, or there is no group.
+            RuntimeError: an engine is gone, or there is no group; the export was gone through all the same.
         """
         plan = self.describe()
         weights = self._export_weights()
-        if self._rank != 0:
-            for _ in weights:
+        digests: list[str] = []
+        try:
+            if self._rank == 0:
+                digests = self._open_transport().send(weights, plan, with_digests=with_digests)
+        finally:
+            for _ in weights:  # whatever broke: the other ranks would wait for this one in the middle of the export
                 pass
-            return Sent(plan.num_bytes, [])
-        digests = self._open_transport().send(weights, plan, with_digests=with_digests)
         return Sent(plan.num_bytes, digests)
 
     def close(self) -> None:

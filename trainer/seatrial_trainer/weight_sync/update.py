@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from seatrial_rollout.engine.control import EngineControl, UpdateReport
 from seatrial_rollout.engine.errors import WeightUpdateError
+from seatrial_trainer.weight_sync.protocol import WeightSyncError
+
+_NUM_NAMED = 3
 
 
 @dataclass(slots=True)
@@ -37,3 +40,25 @@ async def update_all(
         for engine in engines:
             tasks.create_task(update_one(engine))
     return updates
+
+
+async def compare_weights(
+    engines: Sequence[EngineControl], updates: Updates, version: int, timeout_seconds: float
+) -> None:
+    """See that all engines that took an update hold the same weights, by SHA-256 of each.
+
+    Raises:
+        WeightSyncError: they do not, with the names of some that differ.
+    """
+    updated = [engine for engine in engines if engine.engine_id in updates.reports]
+    async with asyncio.TaskGroup() as tasks:
+        asked = [tasks.create_task(engine.checksums(timeout_seconds)) for engine in updated]
+    expected, *others = [task.result() for task in asked]
+    failures = []
+    for engine, digests in zip(updated[1:], others, strict=True):
+        different = sorted({name for name, _ in expected.items() ^ digests.items()})
+        if different:
+            some = ", ".join(different[:_NUM_NAMED])
+            failures.append(f"{engine.engine_id} and {updated[0].engine_id} differ in {len(different)} weights: {some}")
+    if failures:
+        raise WeightSyncError(version=version, failures=failures)
