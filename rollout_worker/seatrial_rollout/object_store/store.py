@@ -112,12 +112,21 @@ class ObjectStore:
     def claim(self, key: str) -> bool:
         """Make an empty object; whether there was none before, so that of several who try only one succeeds."""
         try:
-            self._patiently(
-                key,
-                lambda: self._client.put_object(Bucket=self.bucket, Key=self.prefix + key, Body=b"", IfNoneMatch="*"),
-            )
+            self._put_absent(key, b"")
         except ObjectTakenError:
             return False
+        return True
+
+    def put_new(self, key: str, content: bytes) -> bool:
+        """Store an object that nobody else has stored; one that is there and the same was ours, whose answer was lost.
+
+        Raises:
+            StoreUnavailableError, InvalidInputError: as above.
+        """
+        try:
+            self._put_absent(key, content)
+        except ObjectTakenError:
+            return self.get(key) == content
         return True
 
     def get(self, key: str) -> bytes:
@@ -202,6 +211,10 @@ class ObjectStore:
             max_pool_connections=2 * _PARALLEL_PARTS,
         )
         return boto3.Session().client("s3", endpoint_url=self.endpoint_url, config=config)
+
+    def _put_absent(self, key: str, content: bytes) -> None:
+        target = {"Bucket": self.bucket, "Key": self.prefix + key}
+        self._patiently(key, lambda: self._client.put_object(**target, Body=content, IfNoneMatch="*"))
 
     def _fetch(self, stored: StoredObject, path: Path) -> int | None:
         if stored.size > _PART_BYTES:

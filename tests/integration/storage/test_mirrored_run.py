@@ -236,6 +236,20 @@ def test_only_the_driver_that_came_last_stores_anything(any_bucket: AnyBucket, t
     second.write_report(report("train"))
 
 
+def test_a_driver_that_stood_still_in_mid_log_does_not_log_over_the_one_that_took_over(
+    any_bucket: AnyBucket, tmp_path: Path
+) -> None:
+    first = open_run(any_bucket, tmp_path / "a").taken_over().stage("train")
+    behind = replace(first, owner="")  # it asked who owns the run right before it lost it
+    second = open_run(any_bucket, tmp_path / "b").taken_over().stage("train")
+    manifests = [BatchManifest(version=0, group_ids=[], scheduler={"driver": name}) for name in ("first", "second")]
+    second.write_batch(manifests[1])
+    with pytest.raises(SupersededError, match="has logged step 0"):
+        behind.write_batch(manifests[0])
+    replace(second, owner="").write_batch(manifests[1])  # an answer that was lost makes it be asked again
+    assert open_run(any_bucket, tmp_path / "c").taken_over().stage("train").read_batches(0) == [manifests[1]]
+
+
 def test_a_stage_that_is_discarded_is_gone_for_good(any_bucket: AnyBucket, tmp_path: Path) -> None:
     storage = written_run(any_bucket, tmp_path / "a")
     storage.stage("train").discard()

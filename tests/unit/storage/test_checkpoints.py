@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,31 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_used(tmp_path: Pa
     (warning,) = logs
     assert (warning["log_level"], warning["version"]) == ("warning", 2)
     assert "000002" in warning["error"]
+
+
+def test_whatever_bit_flips_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    save(store, 1)
+    store.score(1, 0.5)
+    for path in (file for file in (tmp_path / "000001").rglob("*") if file.is_file()):
+        whole = path.read_bytes()
+        for place in range(0, len(whole), 3):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << place % 8)]) + whole[place + 1 :])
+            with pytest.raises(CorruptionError, match="000001"):
+                store.open(1)
+        path.write_bytes(whole)
+    assert store.open(1).manifest.score == 0.5
+
+
+def test_a_checkpoint_under_the_name_of_another_one_is_refused(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    save(store, 1)
+    shutil.copytree(tmp_path / "000001", tmp_path / "000002")
+    with pytest.raises(CorruptionError, match="is of version 1; it was put where 2 belongs"):
+        store.open(2)
+    latest = store.latest()
+    assert latest is not None
+    assert latest.path == tmp_path / "000001"
 
 
 def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:

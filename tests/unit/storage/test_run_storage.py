@@ -2,12 +2,14 @@ import os
 import re
 import resource
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import datasets
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from seatrial_api.errors import CorruptionError
 from seatrial_api.finding import Finding, FindingKind
@@ -16,7 +18,7 @@ from seatrial_api.trajectory import GivenSpan, Trajectory
 from seatrial_trainer.storage import trajectory_table
 from seatrial_trainer.storage.atomic import write_atomic
 from seatrial_trainer.storage.manifest import BatchManifest
-from seatrial_trainer.storage.run_storage import RunStorage, SupersededError, file_name
+from seatrial_trainer.storage.run_storage import RunStorage, StageStorage, SupersededError, file_name
 from tests.trajectories import make_trajectory
 
 
@@ -55,12 +57,83 @@ def test_a_group_file_that_was_cut_is_named(tmp_path: Path) -> None:
         stage.read_group("g1")
 
 
-def test_batches_are_read_from_a_version_up_to_the_first_gap(tmp_path: Path) -> None:
+def log_batch(stage: StageStorage, version: int, group_id: str = "g") -> None:
+    """Store a group of two, and log that a step trains it."""
+    stage.write_group(group_id, [make_trajectory(f"{group_id}/{index}", failed_calls=index) for index in range(2)])
+    stage.write_batch(BatchManifest(version=version, group_ids=[group_id], scheduler={"tried": 7}))
+
+
+def test_batches_are_read_from_a_version_on(tmp_path: Path) -> None:
     stage = RunStorage(tmp_path).stage("train")
-    for version in (3, 4, 6):
-        stage.write_batch(BatchManifest(version=version, group_ids=[f"g{version}"]))
-    assert [manifest.version for manifest in stage.read_batches(3)] == [3, 4]
-    assert stage.read_batches(5) == []
+    assert stage.read_batches(0) == []
+    for version in (0, 1, 2):
+        log_batch(stage, version)
+    assert [manifest.version for manifest in stage.read_batches(1)] == [1, 2]
+    assert stage.read_batches(3) == []
+
+
+def test_a_logged_batch_that_is_gone_is_named(tmp_path: Path) -> None:
+    stage = RunStorage(tmp_path).stage("train")
+    for version in range(4):
+        log_batch(stage, version)
+    with pytest.raises(CorruptionError, match=r"000004\.json: was logged and is gone"):
+        stage.read_batches(0, trained_version=5)
+    (stage.folder / "batches" / "000001.json").unlink()
+    with pytest.raises(CorruptionError, match=r"000001\.json: was logged and is gone"):
+        stage.read_batches(0)
+    assert [manifest.version for manifest in stage.read_batches(2)] == [2, 3]
+    (stage.folder / "batches" / "000003.json").rename(stage.folder / "batches" / "000001.json")
+    with pytest.raises(CorruptionError, match=r"000001\.json: is of version 3; it was put where 1 belongs"):
+        stage.read_batches(0)
+
+
+@pytest.mark.parametrize("file", ["stages/train/batches/000000.json", "trajectories/train/g.parquet"])
+def test_whatever_bit_of_the_log_flips_it_is_not_trained_again(tmp_path: Path, file: str) -> None:
+    stage = RunStorage(tmp_path).stage("train")
+    log_batch(stage, 0)
+    path = tmp_path / file
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 23):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        with pytest.raises(CorruptionError, match=path.name):
+            [stage.read_batch_groups(manifest) for manifest in stage.read_batches(0)]
+    path.write_bytes(whole)
+    assert [len(stage.read_batch_groups(manifest)) for manifest in stage.read_batches(0)] == [1]
+
+
+def test_what_a_page_of_a_group_holds_has_a_checksum(tmp_path: Path) -> None:
+    group = [make_trajectory(f"g/{index}", failed_calls=index) for index in range(3)]
+    data = trajectory_table.encode(group)
+    pages = data.rindex(b"schema")  # what follows tells where they lie
+    for place in range(4, pages, 29):
+        flipped = data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
+        with suppress(CorruptionError):
+            assert trajectory_table.decode(flipped, origin="x") == group, "harmless, or told"
+
+
+def test_a_damaged_group_that_waits_is_set_aside_loudly(tmp_path: Path) -> None:
+    stage = RunStorage(tmp_path).stage("train")
+    for name in ("g-1", "g-2"):
+        stage.write_group(name, [make_trajectory(name)])
+    path = tmp_path / "trajectories/train/g-1.parquet"
+    path.write_bytes(path.read_bytes()[:-9])
+    with capture_logs() as logs:
+        assert [group[0].trial_id for group in stage.read_waiting(["g-1", "g-2"])] == ["g-2"]
+    assert [(log["log_level"], log["group"]) for log in logs] == [("warning", "g-1")]
+    assert stage.group_ids() == ["g-2"]
+    assert path.with_suffix(".damaged").exists()
+
+
+def test_of_two_drivers_that_log_the_same_step_one_succeeds(tmp_path: Path) -> None:
+    first = RunStorage(tmp_path).stage("train")  # which took it over, and then stood still
+    second = RunStorage(tmp_path).stage("train")
+    log_batch(second, 0, "second")
+    with pytest.raises(SupersededError, match="has logged step 0"):
+        log_batch(first, 0, "first")
+    assert [manifest.group_ids for manifest in first.read_batches(0)] == [["second"]]
+    assert sorted(path.name for path in (first.folder / "batches").iterdir()) == ["000000.json"]
 
 
 def test_a_report_is_served_again_only_for_the_same_question(tmp_path: Path) -> None:
@@ -150,15 +223,15 @@ def test_the_newest_measurement_of_a_step_counts_and_a_torn_line_does_not(tmp_pa
 
 def test_a_driver_that_another_one_took_over_from_stores_nothing_more(tmp_path: Path) -> None:
     first = RunStorage(tmp_path).taken_over().stage("train")
-    first.write_batch(BatchManifest(version=0, group_ids=["g0"], scheduler={}))
+    log_batch(first, 0, "g0")
     second = RunStorage(tmp_path).taken_over().stage("train")
     with pytest.raises(SupersededError, match=str(tmp_path)):
-        first.write_batch(BatchManifest(version=1, group_ids=["lost"], scheduler={}))
+        log_batch(first, 1, "lost")
     with pytest.raises(SupersededError):
         first.write_report(StageReport(stage="train", kind="Train", result=StageResult.PASSED))
     with pytest.raises(SupersededError), first.checkpoints.writing(1, {}) as folder:
         (folder / "policy").mkdir()
-    second.write_batch(BatchManifest(version=1, group_ids=["g1"], scheduler={}))
+    log_batch(second, 1, "g1")
     with second.checkpoints.writing(1, {}) as folder:
         (folder / "policy").mkdir()
     assert [manifest.group_ids for manifest in second.read_batches(0)] == [["g0"], ["g1"]]

@@ -112,6 +112,8 @@ class TrainingLoop:
             WaitTimeoutError: if no batch came together in time, naming what it waited for.
         """
         context = self.context
+        if not self.plan.keeps_checkpoints:
+            await asyncio.to_thread(context.storage.begin_anew)  # of weights that are gone
         rollout = await context.cluster.rollout()
         rollout.trials.prepare(context.stage.name, TrialProfile.training(context.spec), self.plan.tasks)
         sampler = Sampler(self.plan.tasks, self.plan.domains, seed=self.plan.algorithm.seed)
@@ -303,7 +305,7 @@ class TrainingLoop:
         told = {step["version"] for step in storage.read_steps()}
         for manifest in storage.read_batches(self.version):
             self._activity(f"training the logged batch of step {manifest.version} again")
-            groups = [storage.read_group(group_id) for group_id in manifest.group_ids]
+            groups = storage.read_batch_groups(manifest)
             steps = await self._train(groups, manifest.version)
             self.version = manifest.version + 1
             if self.version not in told:
@@ -354,13 +356,13 @@ class TrainingLoop:
 
     def _restore_scheduler(self, scheduler: Scheduler) -> None:
         storage = self.context.storage
-        manifests = storage.read_batches(0)
+        manifests = storage.read_batches(0, self.version)
         trained = {group_id for manifest in manifests for group_id in manifest.group_ids}
         state = SchedulerState.model_validate(manifests[-1].scheduler) if manifests else scheduler.state()
         waiting = [group_id for group_id in storage.group_ids() if group_id not in trained]
         spooled = [
             FinishedGroup.from_spool(group, self.plan.max_staleness)
-            for group in map(storage.read_group, waiting)
+            for group in storage.read_waiting(waiting)
             if group and group[0].purpose == self.context.stage.name
         ]
         self._groups_left = Counter(state.groups)

@@ -1,14 +1,26 @@
 """Writes that are either whole or absent, also after a power cut."""
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
+"""What file systems without hard links answer."""
 
-def write_atomic(path: Path, data: bytes) -> None:
+
+def write_atomic(path: Path, data: bytes, *, is_new: bool = False) -> bool:
     """Write a file so that a reader finds the old content or the new, never a part.
+
+    Args:
+        path: The file.
+        data: Its content.
+        is_new: Leave a file alone that is there already.
+
+    Returns:
+        Whether it was written.
 
     Raises:
         OSError: naming the file, if the disk is full or the folder cannot be written; the old content stays.
@@ -20,7 +32,10 @@ def write_atomic(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(path)
+        is_ours = _claim(path, partial) if is_new else True
+        if is_ours:
+            partial.replace(path)
+        partial.unlink(missing_ok=True)  # a second name of the same file is not replaced
     except BaseException as error:
         with suppress(OSError):
             partial.unlink()
@@ -28,6 +43,7 @@ def write_atomic(path: Path, data: bytes) -> None:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     sync_folder(path.parent)
+    return is_ours
 
 
 @contextmanager
@@ -58,6 +74,19 @@ def publishing(target: Path) -> Iterator[Path]:
 def sync_folder(folder: Path) -> None:
     """Make renames inside a folder durable."""
     _sync(folder)
+
+
+def _claim(path: Path, content: Path) -> bool:
+    """Give a file a name that no file has, in one step where the file system knows links; whether none had it."""
+    try:
+        path.hardlink_to(content)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        return not path.exists()
+    return True
 
 
 def _sync(path: Path) -> None:

@@ -1,6 +1,5 @@
 """Checkpoints: atomic, verified when read, bounded in number."""
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,17 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from pydantic import ValidationError
 
 from seatrial_api.errors import CorruptionError
 from seatrial_trainer.storage.atomic import publishing, write_atomic
 from seatrial_trainer.storage.files import DISK, Files
-from seatrial_trainer.storage.manifest import CheckpointManifest
+from seatrial_trainer.storage.manifest import CheckpointManifest, file_digest
 
 _log = structlog.get_logger(__name__)
 MANIFEST_FILE = "MANIFEST.json"
 """Written last."""
-_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +61,13 @@ class CheckpointStore:
             OSError: if the disk is full; older checkpoints are untouched.
             SupersededError: if another driver has taken over; nothing appears then.
         """
-        target = self.root / f"{version:06d}"
+        target = self._folder(version)
         with publishing(target) as folder:
             yield folder
             files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
-            digests = {str(file.relative_to(folder)): _digest(file) for file in files}
+            digests = {str(file.relative_to(folder)): file_digest(file) for file in files}
             manifest = CheckpointManifest(version=version, digests=digests, state=state)
-            (folder / MANIFEST_FILE).write_text(manifest.model_dump_json(by_alias=True))
+            (folder / MANIFEST_FILE).write_bytes(manifest.sealed())
             self.files.check_before_publishing(self.check_owner)
         self.files.keep_later(*(target / name for name in digests), target / MANIFEST_FILE, check=self.check_owner)
 
@@ -88,9 +85,9 @@ class CheckpointStore:
 
     def score(self, version: int, score: float) -> None:
         """Note the validation result of a stored version."""
-        path = self.root / f"{version:06d}"
-        manifest = self._read_manifest(path).model_copy(update={"score": score})
-        write_atomic(path / MANIFEST_FILE, manifest.model_dump_json(by_alias=True).encode())
+        path = self._folder(version)
+        manifest = self._read_manifest(version).model_copy(update={"score": score})
+        write_atomic(path / MANIFEST_FILE, manifest.sealed())
         self.files.keep_later(path / MANIFEST_FILE, check=self.check_owner)
 
     def versions(self) -> list[int]:
@@ -103,8 +100,8 @@ class CheckpointStore:
         Raises:
             CorruptionError: if a file is missing or altered.
         """
-        path = self.root / f"{version:06d}"
-        manifest = self._read_manifest(path)
+        path = self._folder(version)
+        manifest = self._read_manifest(version)
         for name, digest in manifest.digests.items():
             file = path / name
             if not _is(file, digest) and not (self.files.fetch(file) and _is(file, digest)):
@@ -134,14 +131,14 @@ class CheckpointStore:
         for version in self.versions():
             if version > whole:
                 target = self.root / f"damaged-{version:06d}"
-                self.files.rename(self.root / f"{version:06d}", target)
+                self.files.rename(self._folder(version), target)
 
     def scores(self) -> dict[int, float]:
         """Validation results by version, of the checkpoints that are kept; damaged ones are passed over loudly."""
         scores = {}
         for version in self.versions():
             try:
-                score = self._read_manifest(self.root / f"{version:06d}").score
+                score = self._read_manifest(version).score
             except CorruptionError as exc:
                 _pass_over(version, exc)
                 continue
@@ -165,13 +162,14 @@ class CheckpointStore:
         kept = set(self.versions()[-keep:]) | ({best.manifest.version} if best else set())
         for version in self.versions():
             if version not in kept:
-                self.files.remove(self.root / f"{version:06d}")
+                self.files.remove(self._folder(version))
 
-    def _read_manifest(self, path: Path) -> CheckpointManifest:
-        try:
-            return CheckpointManifest.model_validate_json((path / MANIFEST_FILE).read_bytes())
-        except (OSError, ValidationError) as exc:
-            raise CorruptionError(f"{path / MANIFEST_FILE}: cannot be read ({exc})") from exc
+    def _read_manifest(self, version: int) -> CheckpointManifest:
+        path = self._folder(version) / MANIFEST_FILE
+        return CheckpointManifest.unsealed(path).of(version, path)
+
+    def _folder(self, version: int) -> Path:
+        return self.root / f"{version:06d}"
 
 
 def _pass_over(version: int, error: CorruptionError) -> None:
@@ -179,12 +177,4 @@ def _pass_over(version: int, error: CorruptionError) -> None:
 
 
 def _is(path: Path, digest: str) -> bool:
-    return path.exists() and _digest(path) == digest
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+    return path.exists() and file_digest(path) == digest

@@ -28,6 +28,14 @@ class Files:
         write_atomic(path, data)
         self.keep(path)
 
+    def write_new(self, path: Path, data: bytes) -> bool:
+        """Write a file that nobody else has written; whether that holds, so that of several who try only one succeeds.
+
+        Raises:
+            OSError, StoreUnavailableError: as above.
+        """
+        return write_atomic(path, data, is_new=True)
+
     def keep(self, path: Path) -> None:
         """Make a file as it is now durable before this returns."""
 

@@ -19,6 +19,7 @@ import structlog
 
 from seatrial_api.errors import InvalidInputError
 from seatrial_rollout.object_store.store import ObjectStore, StoredObject
+from seatrial_trainer.storage.atomic import write_atomic
 from seatrial_trainer.storage.behind import Behind
 from seatrial_trainer.storage.files import Files
 
@@ -41,6 +42,12 @@ class Mirror(Files):
     is_left_over: Callable[[str], bool]
     """Whether a key is of something that was never finished."""
     _behind: Behind = field(default_factory=Behind)
+
+    @override
+    def write_new(self, path: Path, data: bytes) -> bool:
+        self._behind.check()
+        write_atomic(path, data)
+        return self.store.put_new(self._key(path), data)
 
     @override
     def keep(self, path: Path) -> None:

@@ -20,12 +20,13 @@ The folder is what is kept, or a working copy of what is kept in S3 under the sa
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
+import structlog
 from pydantic import ValidationError
 
 from seatrial_api.driver_request import DriverRequest
@@ -37,7 +38,9 @@ from seatrial_trainer.storage import trajectory_table
 from seatrial_trainer.storage.atomic import write_atomic
 from seatrial_trainer.storage.checkpoints import MANIFEST_FILE, CheckpointStore
 from seatrial_trainer.storage.files import DISK, Files
-from seatrial_trainer.storage.manifest import BatchManifest
+from seatrial_trainer.storage.manifest import BatchManifest, file_digest
+
+_log = structlog.get_logger(__name__)
 
 REQUEST_FILE = "run.json"
 REPORT_FILE = "report.html"
@@ -47,6 +50,7 @@ TRIALS_FILE = "trials.parquet"
 _OWNER = "owner"
 _OWNED = ("stages", "trajectories", "failures")
 _PAGES = ("tensorboard", "logs", REPORT_FILE, RESULTS_FILE, TRIALS_FILE)
+_BRING_BACK = "bring it back from a copy, or begin the run anew"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -235,8 +239,30 @@ class StageStorage:
         """
         path = self._group_path(group_id)
         if not path.exists():
-            raise CorruptionError(f"{path}: a batch manifest names this group but it is not stored")
+            raise CorruptionError(f"{path}: a batch manifest names this group but it is not stored; {_BRING_BACK}")
         return trajectory_table.decode(path.read_bytes(), origin=str(path))
+
+    def read_batch_groups(self, manifest: BatchManifest) -> list[list[Trajectory]]:
+        """The groups of a logged batch, in training order.
+
+        Raises:
+            CorruptionError: if one is missing, or not what was trained.
+        """
+        for group_id, digest in zip(manifest.group_ids, manifest.digests, strict=True):
+            path = self._group_path(group_id)
+            if path.exists() and file_digest(path) != digest:
+                raise CorruptionError(f"{path}: is not what step {manifest.version} trained; {_BRING_BACK}")
+        return [self.read_group(group_id) for group_id in manifest.group_ids]
+
+    def read_waiting(self, group_ids: Iterable[str]) -> Iterator[list[Trajectory]]:
+        """Stored groups that no batch has; damaged ones are set aside loudly, for their tasks can be tried again."""
+        for group_id in group_ids:
+            try:
+                yield self.read_group(group_id)
+            except CorruptionError as error:
+                _log.warning("set a damaged group aside; its task is tried again", group=group_id, error=str(error))
+                path = self._group_path(group_id)
+                self.files.rename(path, path.with_suffix(".damaged"))
 
     def write_failure(self, trajectory: Trajectory) -> None:
         """Keep what is left of a trial that infrastructure ended: for people, never for training."""
@@ -252,30 +278,34 @@ class StageStorage:
         return sorted(path.stem for path in (self.root / "trajectories" / self.name).glob("*.parquet"))
 
     def write_batch(self, manifest: BatchManifest) -> None:
-        """Persist which groups a step trains, before it trains them.
+        """Persist which groups a step trains, before it trains them; the stored groups are what they are now.
 
         Raises:
-            SupersededError: if another driver has taken over.
+            SupersededError: if another driver has taken over, or logged this step already.
         """
         self._check_owner()
-        self.files.write(self._batch_path(manifest.version), manifest.model_dump_json(by_alias=True).encode())
+        digests = [file_digest(self._group_path(group_id)) for group_id in manifest.group_ids]
+        sealed = manifest.model_copy(update={"digests": digests}).sealed()
+        if not self.files.write_new(self._batch_path(manifest.version), sealed):
+            raise SupersededError(f"another driver has logged step {manifest.version} of {self.root}")
 
-    def read_batches(self, since_version: int) -> list[BatchManifest]:
-        """Manifests of the batches from a version on, without a gap.
+    def read_batches(self, since_version: int, trained_version: int = 0) -> list[BatchManifest]:
+        """Manifests of the batches from a version on.
+
+        Args:
+            since_version: Version that the first of them starts from.
+            trained_version: One that has been trained: all batches before it were logged.
 
         Raises:
-            CorruptionError: if one cannot be read.
+            CorruptionError: if one is missing or cannot be read.
         """
-        manifests = []
-        for version in range(since_version, since_version + 1_000_000):
-            path = self._batch_path(version)
-            if not path.exists():
-                break
-            try:
-                manifests.append(BatchManifest.model_validate_json(path.read_bytes()))
-            except ValidationError as exc:
-                raise CorruptionError(f"{path}: not a batch manifest ({exc})") from exc
-        return manifests
+        logged = {int(path.stem) for path in self._batch_path(0).parent.glob("[0-9]*.json")}
+        versions = range(since_version, max(trained_version, *(version + 1 for version in logged), 0))
+        for version in versions:
+            if version not in logged:
+                raise CorruptionError(f"{self._batch_path(version)}: was logged and is gone; {_BRING_BACK}")
+        paths = {version: self._batch_path(version) for version in versions}
+        return [BatchManifest.unsealed(path).of(version, path) for version, path in paths.items()]
 
     def append_step(self, step: Mapping[str, Any]) -> None:
         """Add what was measured about a step, for guards, reports and a resumed run."""

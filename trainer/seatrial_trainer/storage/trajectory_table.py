@@ -84,10 +84,10 @@ SCHEMA = pa.schema(
 
 
 def encode(trajectories: Sequence[Trajectory]) -> bytes:
-    """Trajectories as the bytes of one parquet file."""
+    """Trajectories as the bytes of one parquet file, each page of which has a checksum."""
     rows = [_to_row(trajectory) for trajectory in trajectories]
     buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), buffer, compression="zstd")
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), buffer, compression="zstd", write_page_checksum=True)
     return buffer.getvalue()
 
 
@@ -98,9 +98,9 @@ def decode(data: bytes, *, origin: str) -> list[Trajectory]:
         CorruptionError: if the bytes are not what `encode` wrote, naming `origin`.
     """
     try:
-        table = pq.read_table(io.BytesIO(data))
+        table = pq.read_table(io.BytesIO(data), page_checksum_verification=True)
         return [_from_row(row) for row in table.to_pylist()]
-    except (pa.ArrowException, ValueError, KeyError, TypeError) as exc:
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as exc:  # OSError: a page's header or checksum
         raise CorruptionError(f"{origin}: not a file of trajectories ({exc})") from exc
 
 

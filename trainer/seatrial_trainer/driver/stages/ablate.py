@@ -82,7 +82,6 @@ async def _answered(arm: Arm) -> StageReport | None:
 
 async def _run(arm: Arm, stage: AblateStage) -> StageReport:
     context = arm.context
-    await asyncio.to_thread(context.storage.begin_anew)  # of weights that are gone
     await context.cluster.adopt(context.spec)
     history = await TrainingLoop(context, arm.plan).run()
     results = {name: await _measure(arm, stage, name) for name in context.inputs.evaluation_sets}
