@@ -46,12 +46,15 @@ def named_model(text: str) -> Source | Path:
     """What `--model` names: a whole model, or the folder of weights without a tokenizer that a checkpoint is.
 
     Raises:
-        InvalidInputError: if it is neither a folder nor the name of a repository, or the checkpoint is damaged.
+        InvalidInputError: if it is neither a folder with weights nor the name of a repository, or the checkpoint is
+            damaged.
     """
     folder = Path(text)
     if (folder / MANIFEST_FILE).exists():
         return _open(folder.absolute()).model
     if folder.is_dir():
+        if not (folder / "config.json").exists() or not list(folder.glob("*.safetensors")):
+            raise InvalidInputError(f"--model {text}: holds no config.json with safetensors beside it")
         return Source(path=str(folder.absolute())) if (folder / "tokenizer.json").exists() else folder.absolute()
     if found := _REPOSITORY.fullmatch(text):
         return Source(hf=HuggingFaceSource(repo=found["repo"], revision=found["revision"] or "main"))

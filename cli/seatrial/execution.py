@@ -6,9 +6,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from seatrial.local import launch, log_tail
+from seatrial.local import launch, log_tail, refusal
 from seatrial.summary import print_summary, print_usage
 from seatrial_api.driver_request import DriverRequest
+from seatrial_api.errors import InvalidInputError
 from seatrial_api.playbook import ExitCode
 from seatrial_trainer.reporting.report import write_report
 from seatrial_trainer.reporting.results import write_results
@@ -27,6 +28,9 @@ def execute(request: DriverRequest, folder: Path, again: Sequence[str], console:
 
     Returns:
         Exit code of the command.
+
+    Raises:
+        InvalidInputError: if the driver refused what it was given.
     """
     console.print(f"run folder: {folder}", soft_wrap=True, highlight=False)
     if request.kept_in:
@@ -35,11 +39,14 @@ def execute(request: DriverRequest, folder: Path, again: Sequence[str], console:
     if code not in set(ExitCode) or not (folder / REPORT_FILE).exists():  # a driver that was killed wrote none
         write_results(folder)
         write_report(folder)
-    print_summary(list(RunStorage(folder).reports()), console)
+    if reports := list(RunStorage(folder).reports()):
+        print_summary(reports, console)
     print_usage(folder, request.run.spec.cost, console)
     for name, file in (("results", RESULTS_FILE), ("trials", TRIALS_FILE), ("report", REPORT_FILE)):
         if (folder / file).exists():
             console.print(f"{name}: {folder / file}", soft_wrap=True, highlight=False)
+    if code == ExitCode.INVALID and (reason := refusal(folder)):
+        raise InvalidInputError(reason)
     if code not in set(ExitCode) - {ExitCode.FAILED, ExitCode.INVALID}:
         errors.print(f"the driver ended with {code}; the end of {folder / 'driver.log'}:", soft_wrap=True)
         errors.print(log_tail(folder, lines=15), soft_wrap=True, highlight=False, markup=False)

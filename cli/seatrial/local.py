@@ -1,11 +1,12 @@
 """The local launcher: one driver process on this machine, watched through its progress server."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -17,7 +18,7 @@ from rich.live import Live
 from seatrial.live import PlainView, render
 from seatrial_api.driver_request import DriverRequest
 from seatrial_api.progress import Progress
-from seatrial_trainer.driver.request import ADDRESS_FILE, LOG_FILE, DriverAddress
+from seatrial_trainer.driver.request import ADDRESS_FILE, LOG_FILE, REFUSED, DriverAddress
 from seatrial_trainer.storage.run_storage import REQUEST_FILE
 
 _POLL_SECONDS = 0.5
@@ -66,6 +67,16 @@ def read_progress(folder: Path, client: httpx.Client | None = None) -> Progress 
 def log_tail(folder: Path, lines: int) -> str:
     """The last lines of the driver's log."""
     return "\n".join((folder / LOG_FILE).read_text(errors="replace").splitlines()[-lines:])
+
+
+def refusal(folder: Path) -> str:
+    """Why a driver refused what it was given, as its log says; empty if it says nothing of the kind."""
+    for line in reversed(log_tail(folder, lines=15).splitlines()):
+        with suppress(ValueError, TypeError, KeyError):
+            event = json.loads(line)
+            if event["event"] == REFUSED:
+                return str(event["error"])
+    return ""
 
 
 def _watch(driver: subprocess.Popen[bytes], folder: Path, console: Console) -> None:

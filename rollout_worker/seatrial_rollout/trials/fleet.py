@@ -73,13 +73,18 @@ class TrialFleet:
         Raises:
             WaitTimeoutError: if one does not come up.
             TransientError: if one fails to.
+            InvalidInputError: if a harness, or what sandboxes need, is not there.
         """
+        from ray.exceptions import RayTaskError  # noqa: PLC0415  only where Ray runs
+
         self._members = [self._create() for _ in range(self._num_hosts)]
         try:
             async with asyncio.timeout(_START_SECONDS):
                 found = {await member.wait_started() for member in self._members}
         except TimeoutError:
             raise WaitTimeoutError(waiting_for="the trial hosts", seconds=_START_SECONDS) from None
+        except RayTaskError as error:  # wraps what was raised there, with a traceback that is not for people
+            raise error.cause from error
         self.sandbox = "; ".join(sorted(found))
 
     @property

@@ -32,6 +32,7 @@ from seatrial_rollout.trials.channel import (
     unpack,
 )
 from seatrial_rollout.trials.folders import OwnedFolder, try_to_remove
+from seatrial_rollout.trials.harness_check import check_harnesses
 from seatrial_rollout.trials.kept_turns import size_of
 from seatrial_rollout.trials.outcomes import unfinished
 from seatrial_rollout.trials.request import TrialRequest
@@ -129,8 +130,9 @@ class TrialHost:
         Raises:
             ZygoteError: if the trials' zygote does not come up.
             SandboxStartError: if that of the sandboxes does not, or no broker answers.
-            InvalidInputError: if there has to be a broker and the pod was not told of one.
+            InvalidInputError: if a harness cannot be loaded, or the pod was not told of the broker that it needs.
         """
+        await check_harnesses(self._config.harnesses, self._config.environment())
         async with self._starting:
             await self._living_zygote()
             return await self._describe_sandboxes()

@@ -43,8 +43,14 @@ class HostConfig:
     """Time that a cancelled trial, or one past its wall deadline, has to clean up before it is killed."""
     sandbox: SandboxSpec | None = None
     """Sandboxes that are made ready before the first trial; others are when a trial asks for them."""
+    harnesses: tuple[str, ...] = ()
+    """By which agents will work; those of a team's own must be there."""
     num_trials: int = 0
     """Trials that may start at once on all hosts together; their pods are asked for when the hosts start."""
+
+    def environment(self) -> dict[str, str]:
+        """Of the zygote and so of the trial processes."""
+        return {**os.environ, **_ENVIRONMENT, **self.env}
 
 
 class ZygoteError(TransientError):
@@ -77,7 +83,7 @@ class RunningZygote:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, **_ENVIRONMENT, **config.env},
+                env=config.environment(),
                 start_new_session=True,
             )
         try:

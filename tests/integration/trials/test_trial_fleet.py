@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest_asyncio
 import ray
 from structlog.testing import capture_logs
 
+from seatrial_api.errors import InvalidInputError
 from seatrial_api.outcome import Outcome
 from seatrial_rollout.trials.fleet import TrialFleet
 from seatrial_rollout.trials.request import TrialMode
@@ -53,6 +55,17 @@ async def test_trials_are_spread_over_the_hosts(fleet: TrialFleet, tmp_path: Pat
     assert [(trial.result().reward, trial.result().detail) for trial in trials] == [(1.0, "")] * 8
     assert fleet.num_in_flight == 0
     assert await fleet.cpu_seconds() > 0
+
+
+async def test_hosts_that_cannot_load_a_harness_say_so_in_a_sentence(fleet: TrialFleet, config: HostConfig) -> None:
+    refused = TrialFleet(replace(config, harnesses=("no.such:Agent",)), num_hosts=1)
+    try:
+        with pytest.raises(InvalidInputError) as error:
+            await refused.start()
+    finally:
+        await refused.stop()
+    assert "\n" not in str(error.value)
+    assert "no.such:Agent cannot be loaded where trials run" in str(error.value)
 
 
 async def test_a_word_of_trials_to_come_that_no_broker_hears_is_no_harm(fleet: TrialFleet) -> None:

@@ -4,12 +4,14 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from seatrial_api.clock import SYSTEM_CLOCK
+from seatrial_api.errors import InvalidInputError
 from seatrial_api.outcome import Outcome
 from seatrial_rollout.trials.host import TrialHost
 from seatrial_rollout.trials.request import TrialMode
@@ -135,3 +137,20 @@ async def test_a_zygote_that_cannot_load_says_why(config: HostConfig, tmp_path: 
         trajectory = await host.run(make_request(write_trial_task(tmp_path / "task"), mode=TrialMode.NO_OP))
     assert trajectory.outcome is Outcome.HARNESS_FAILED
     assert "this is not harbor" in trajectory.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("no.such:Agent", "Failed to import module 'no.such': No module named 'no'"),
+        ("tests.odd_harnesses:Missing", "has no class 'Missing'"),
+        ("json:JSONDecoder", "must subclass BaseAgent"),
+    ],
+)
+async def test_a_harness_that_cannot_be_loaded_is_told_before_any_trial(
+    config: HostConfig, name: str, problem: str
+) -> None:
+    own = ("archipelago", "tests.odd_harnesses:OddHarness", name)
+    async with trial_host(replace(config, harnesses=own)) as host:
+        with pytest.raises(InvalidInputError, match=f"^harness.name: {name} cannot be loaded .*{problem}"):
+            await host.start()

@@ -76,6 +76,7 @@ def test_a_manifest_that_cannot_be_is_refused_by_every_command(
         ("eval run.yaml --tasks new=", "--tasks new=: must be PATH or NAME=PATH"),
         ("eval run.yaml --tasks missing", "does not exist"),
         ("eval run.yaml --model missing", "--model missing: there is no such folder"),
+        ("eval run.yaml --model nothing", "--model nothing: holds no config.json with safetensors beside it"),
         ("eval run.yaml --against nothing", "nothing has no trials.parquet"),
         ("plan run.yaml --model-config missing.json", "--model-config missing.json: No such file or directory"),
         ("plan run.yaml --model-config empty.yaml", "--model-config empty.yaml: is not JSON"),

@@ -16,6 +16,7 @@ import structlog
 
 from seatrial_api.errors import InvalidInputError
 from seatrial_api.playbook import ExitCode
+from seatrial_trainer.driver.request import REFUSED
 from seatrial_trainer.driver.session import ServerSettings, drive
 from seatrial_trainer.storage.run_storage import REQUEST_FILE
 
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return asyncio.run(drive(wanted.folder.absolute(), wanted.request, ServerSettings.from_environment()))
     except InvalidInputError as exc:
-        log.error("the run cannot be started", error=str(exc))  # noqa: TRY400  the sentence suffices
+        log.error(REFUSED, error=str(exc))  # noqa: TRY400  the sentence suffices
         return ExitCode.INVALID
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol, override
 import ray
 import structlog
 
+from seatrial_api.asked_harnesses import asked_harnesses
 from seatrial_api.ceilings import trial_places
 from seatrial_api.pods import Role
 from seatrial_api.rlrun import RLRunSpec
@@ -141,8 +142,14 @@ class RayProcesses(Processes):
     @override
     def trial_hosts(self) -> TrialFleet:
         agents = self.spec.topology.agents
+        config = HostConfig(
+            self.inputs.model_path,
+            sandbox=self.spec.sandbox,
+            harnesses=tuple({name for _, name in asked_harnesses(self.spec)}),
+            num_trials=trial_places(agents),
+        )
         return TrialFleet(
-            HostConfig(self.inputs.model_path, sandbox=self.spec.sandbox, num_trials=trial_places(agents)),
+            config,
             agents.replicas * agents.hosts_per_replica,
             self.placement.options(Role.AGENTS),
         )

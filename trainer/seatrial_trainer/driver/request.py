@@ -14,3 +14,5 @@ class DriverAddress(ApiModel):
 
 ADDRESS_FILE = "driver.json"
 LOG_FILE = "driver.log"
+REFUSED = "the run cannot be started"
+"""Event of the log's line whose `error` says why a driver refused what it was given."""

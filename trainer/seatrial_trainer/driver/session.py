@@ -22,7 +22,7 @@ from seatrial_trainer.driver.inputs import load_inputs
 from seatrial_trainer.driver.live import LiveSpec
 from seatrial_trainer.driver.placement import Placement
 from seatrial_trainer.driver.processes import RayProcesses
-from seatrial_trainer.driver.request import ADDRESS_FILE, DriverAddress
+from seatrial_trainer.driver.request import ADDRESS_FILE, REFUSED, DriverAddress
 from seatrial_trainer.driver.spending import Spending
 from seatrial_trainer.driver.stopping import StopRequestedError, unless_stopped
 from seatrial_trainer.driver.telemetry import Telemetry
@@ -121,7 +121,7 @@ class Session:
         except StopRequestedError:
             return ExitCode.INTERRUPTED, "stopped before a stage began; resume to go on"
         except InvalidInputError as error:
-            log.error("the run cannot be started", error=str(error))  # noqa: TRY400  the sentence suffices
+            log.error(REFUSED, error=str(error))  # noqa: TRY400  the sentence suffices
             return ExitCode.INVALID, str(error)
         except Exception as error:
             log.exception("the driver failed")

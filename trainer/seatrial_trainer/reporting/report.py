@@ -100,6 +100,8 @@ def _show(request: DriverRequest, storage: RunStorage, trajectories: Sequence[Tr
     chosen = _spread(of_interest, count // 2)
     ids = {one.trial_id for one in chosen}
     chosen += choose([one for one in trajectories if one.trial_id not in ids and one.sequences], count - len(chosen))
+    if not chosen:
+        return []
     tokenizer = Tokenizer.from_file(str(find_model(request.run.spec.model.source, request.base_dir) / "tokenizer.json"))
     return [TrajectoryView(one, view_sequences(one, tokenizer, compared)) for one in chosen]
 
