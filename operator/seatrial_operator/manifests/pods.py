@@ -208,6 +208,8 @@ def _env(config: OperatorConfig) -> list[Manifest]:
         *auth,
         env_value("RAY_USAGE_STATS_ENABLED", "0"),
         env_value("RAY_worker_niceness", "0"),  # trials and policy go before the engines, which are nice by themselves
+        # By default Ray waits 30 s for a head that may be lost before it ends, and the next attempt for that.
+        env_value("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0"),
         env_value("HOME", str(SCRATCH_MOUNT)),
     ]
 
