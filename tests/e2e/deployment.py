@@ -203,7 +203,7 @@ def _values() -> dict[str, Any]:
         "config": {
             "images": {"rayCpu": RAY, "rayGpu": RAY},
             "namespaces": [NAMESPACE],
-            "sandboxes": {"image": SANDBOX_RUNTIME, "statusSeconds": 1},
+            "sandboxes": {"image": SANDBOX_RUNTIME, "statusSeconds": 1, "surplusSeconds": 5},
             "inspections": {"resources": small, "podTemplate": with_checkout("inspection")},
             **often,
         },
