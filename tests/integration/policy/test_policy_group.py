@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import override
+from typing import Any, override
 
 import pytest
 import ray
@@ -15,13 +15,17 @@ from torch import Tensor
 from seatrial_api.clock import Deadline
 from seatrial_api.errors import CorruptionError, InvalidInputError, WaitTimeoutError
 from seatrial_api.spec.algorithm import LossSpec
+from seatrial_rollout.engine.gloo import GlooGroup
 from seatrial_rollout.object_store.handover import SHARED_FOLDER, SharedFolder
 from seatrial_trainer.policy.batch import Minibatch
 from seatrial_trainer.policy.errors import PolicyRankLostError
 from seatrial_trainer.policy.gang import Gang
 from seatrial_trainer.policy.group import PolicyGroup
 from seatrial_trainer.policy.torch_backend import TorchBackend
+from seatrial_trainer.weight_sync.remote_sender import RemoteSender, SendError
+from seatrial_trainer.weight_sync.sender import WeightSender
 from tests.integration.policy.conftest import local_ray, make_sequences, make_setup
+from tests.weight_receiver import receive
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # Ray's own sockets and logs
@@ -126,11 +130,43 @@ async def test_what_a_rank_raises_reaches_the_caller_and_the_group_goes_on(group
     assert await group.logprobs([[1]]) == [[0.0]]
 
 
-async def test_each_rank_carries_weights_to_engines(group: PolicyGroup) -> None:
-    described = [rank.weight_sender.remote("describe") for rank in group.ranks]  # a collective
-    for rank, tensors in zip(group.ranks, described, strict=True):
-        assert "model.embed_tokens.weight" in str(await tensors)
-        assert await rank.node_address.remote()
+async def test_weights_that_ranks_hold_in_parts_reach_engines_whole_also_after_a_transfer_that_broke(
+    group: PolicyGroup, tmp_path: Path
+) -> None:
+    def send_in_small_buckets(actor: Any) -> None:
+        actor._sender = WeightSender(actor._backend.export_weights, rank=actor._rank, bucket_bytes=4096)
+
+    for rank in group.ranks:
+        await rank.__ray_call__.remote(send_in_small_buckets)
+    sender = RemoteSender(group.ranks)
+    plan = await sender.describe(60)
+
+    async def join() -> GlooGroup:
+        address, port = await sender.listen(60)
+        async with asyncio.TaskGroup() as tasks:
+            place = {"address": address, "port": port, "rank": 1, "world_size": 2, "timeout_seconds": 60}
+            joined = tasks.create_task(asyncio.to_thread(GlooGroup.join, **place))
+            tasks.create_task(sender.connect(2, 60))
+        return joined.result()
+
+    lost = await join()
+    lost.close()
+    with pytest.raises(SendError):
+        await sender.send(60, with_digests=False)
+    receiver = await join()
+    async with asyncio.TaskGroup() as tasks:
+        received = tasks.create_task(asyncio.to_thread(receive, receiver, plan))
+        sent = await sender.send(60, with_digests=True)
+    await sender.close(60)
+    receiver.close()
+
+    tensors, digests = received.result()
+    assert len(digests) > 2
+    assert digests == sent.digests
+    await group.export(tmp_path / "model")
+    expected = load_file(tmp_path / "model" / "model.safetensors")
+    assert tensors.keys() == expected.keys()
+    assert all(tensors[name].equal(tensor) for name, tensor in expected.items())
 
 
 async def test_a_model_that_cannot_be_loaded_is_named(cluster: None, tmp_path: Path) -> None:

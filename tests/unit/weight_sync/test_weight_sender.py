@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from seatrial_rollout.engine.gloo import GlooGroup
-from seatrial_rollout.engine.tensors import TransferPlan, digest, new_bucket, views
 from seatrial_trainer.weight_sync.sender import WeightSender
+from tests.weight_receiver import receive
 
 WEIGHTS = {"a": torch.arange(12.0).reshape(3, 4), "b": torch.ones(5, dtype=torch.bfloat16), "c": torch.zeros(0)}
 ADDRESS = "127.0.0.1"
@@ -41,17 +41,6 @@ def connect(sender: WeightSender, pool: ThreadPoolExecutor, num_receivers: int, 
     joins = [pool.submit(join, rank) for rank in range(1, world_size)]
     sender.connect(world_size, seconds)
     return [future.result() for future in joins]
-
-
-def receive(group: GlooGroup, plan: TransferPlan) -> tuple[dict[str, torch.Tensor], list[str]]:
-    """Receive a transfer and its digests."""
-    tensors, digests = {}, []
-    for specs in plan.buckets():
-        bucket = new_bucket(specs)
-        group.broadcast(bucket)
-        digests.append(digest(bucket))
-        tensors |= dict(views(bucket, specs))
-    return tensors, digests
 
 
 def test_every_receiver_gets_every_tensor(sender: WeightSender, pool: ThreadPoolExecutor) -> None:
