@@ -41,8 +41,8 @@ class GuardsSpec(RuledModel):
     max_reward_jump: Annotated[float, Field(gt=0)] | None = None
     """Jump of the batch's mean reward against the window's mean, in window standard deviations."""
     max_reward_hacking: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Rise of the pass rate in training that comes with as large a fall of validation pass@1 since its best, or with as
-    large a rise of the share of trials that tampered; 0.1 is ten points."""
+    """Rise of the mean reward or the pass rate in training that comes with as large a fall of validation pass@1 since
+    its best, or with as large a rise of the share of trials that tampered; 0.1 is ten points."""
     window_steps: Positive = 5
     """Batches that a windowed guard looks at."""
     rearm_steps: NonNegative = 5

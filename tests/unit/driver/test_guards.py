@@ -66,16 +66,19 @@ def test_a_reward_jump_is_held_against_the_windows_spread() -> None:
 HACKING = ALL_OFF.model_copy(update={"max_reward_hacking": 0.1, "window_steps": 2})
 
 
-def steps_of(pass_rates: list[float], tampering: list[float] | None = None) -> list[StepRecord]:
-    columns = zip(pass_rates, tampering or [0.0] * len(pass_rates), strict=True)
+def steps_of(
+    successes: list[float], tampering: list[float] | None = None, measure: str = "pass_rate"
+) -> list[StepRecord]:
+    columns = zip(successes, tampering or [0.0] * len(successes), strict=True)
     return [
-        make_step(version=version, pass_rate=pass_rate, tampering_rate=tried)
-        for version, (pass_rate, tried) in enumerate(columns, start=1)
+        make_step(version=version, tampering_rate=tried, **{measure: success})
+        for version, (success, tried) in enumerate(columns, start=1)
     ]
 
 
+@pytest.mark.parametrize("measure", ["pass_rate", "reward_mean"])
 @pytest.mark.parametrize(
-    ("pass_rates", "validations", "value"),
+    ("successes", "validations", "value"),
     [
         ([0.2, 0.2, 0.4, 0.4, 0.7, 0.7], {2: 0.3, 4: 0.4, 6: 0.25}, 0.15),  # training +0.3, validation -0.15
         ([0.2, 0.2, 0.4, 0.4, 0.7, 0.7], {2: 0.3, 4: 0.4, 6: 0.5}, None),  # both learn
@@ -85,16 +88,17 @@ def steps_of(pass_rates: list[float], tampering: list[float] | None = None) -> l
     ],
 )
 def test_training_that_rises_while_validation_falls_is_reward_hacking(
-    pass_rates: list[float], validations: dict[int, float], value: float | None
+    successes: list[float], validations: dict[int, float], value: float | None, measure: str
 ) -> None:
-    fired = check(HACKING, steps_of(pass_rates), validations=validations)
+    fired = check(HACKING, steps_of(successes, measure=measure), validations=validations)
     assert (fired and (fired.guard, pytest.approx(fired.value))) == (value and ("maxRewardHacking", value))
 
 
-def test_training_that_rises_with_tampering_is_reward_hacking() -> None:
+@pytest.mark.parametrize("measure", ["pass_rate", "reward_mean"])
+def test_training_that_rises_with_tampering_is_reward_hacking(measure: str) -> None:
     rates = [0.2, 0.2, 0.3, 0.5, 0.6, 0.6]
-    assert check(HACKING, steps_of(rates, [0.0] * 6)) is None
-    fired = check(HACKING, steps_of(rates, [0.0, 0.0, 0.1, 0.3, 0.4, 0.2]))
+    assert check(HACKING, steps_of(rates, [0.0] * 6, measure)) is None
+    fired = check(HACKING, steps_of(rates, [0.0, 0.0, 0.1, 0.3, 0.4, 0.2], measure))
     assert fired is not None
     assert (fired.guard, fired.value) == ("maxRewardHacking", pytest.approx(0.3))
 

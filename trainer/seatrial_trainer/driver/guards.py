@@ -98,10 +98,10 @@ def _reward_jump(history: Sequence[StepRecord], window_steps: int) -> float | No
 
 
 def _reward_hacking(history: Sequence[StepRecord], validations: Mapping[int, float], window_steps: int) -> float | None:
-    """How far the pass rate in training rose while what cannot be trained on got worse by as much.
+    """How far success in training rose while what cannot be trained on got worse by as much.
 
-    A policy that learns is solved more often in both; one that has found out a verifier, or memorised its tasks, in
-    training alone. Each signal is the smaller of the two movements, so that both have to pass the bound.
+    A policy that learns gets better in both; one that has found out a verifier, or memorised its tasks, in training
+    alone. Each signal is the smaller of the two movements, so that both have to pass the bound.
     """
     signals = [_against_validation(history, validations, window_steps), _with_tampering(history, window_steps)]
     return max((signal for signal in signals if signal is not None), default=None)
@@ -115,18 +115,23 @@ def _against_validation(
     newest = max(validations)
     best = max(validations, key=lambda version: (validations[version], version))
     before, after = (
-        [step.pass_rate for step in history if version - window_steps < step.version <= version]
-        for version in (best, newest)
+        [step for step in history if version - window_steps < step.version <= version] for version in (best, newest)
     )
     if not before or not after:
         return None
-    return max(0.0, min(fmean(after) - fmean(before), validations[best] - validations[newest]))
+    return max(0.0, min(_rise(before, after), validations[best] - validations[newest]))
 
 
 def _with_tampering(history: Sequence[StepRecord], window_steps: int) -> float | None:
     if len(history) < 2 * window_steps:
         return None
     first, last = history[:window_steps], history[-window_steps:]
-    rise = fmean(step.pass_rate for step in last) - fmean(step.pass_rate for step in first)
     tampering = fmean(step.tampering_rate for step in last) - fmean(step.tampering_rate for step in first)
-    return max(0.0, min(rise, tampering))
+    return max(0.0, min(_rise(first, last), tampering))
+
+
+def _rise(before: Sequence[StepRecord], after: Sequence[StepRecord]) -> float:
+    """Of the mean reward or of the pass rate: with partial credit, what is gamed may never earn full marks."""
+    measures = [[(step.reward_mean, step.pass_rate) for step in steps] for steps in (before, after)]
+    (reward, passed), (later_reward, later_passed) = (map(fmean, zip(*columns, strict=True)) for columns in measures)
+    return max(later_reward - reward, later_passed - passed)
