@@ -165,10 +165,11 @@ RUN_ROWS = (
             ),
             Panel(
                 "Weight sync",
-                "From a finished step to engines that serve its weights.",
+                "From a finished step to engines that serve its weights, and how long engines generate nothing for it.",
                 (
                     Query(_quantile(0.5, table.WEIGHT_SYNC_SECONDS), "p50"),
                     Query(_quantile(0.95, table.WEIGHT_SYNC_SECONDS), "p95"),
+                    Query(_quantile(0.5, table.WEIGHT_SYNC_PAUSED_SECONDS), "paused, p50"),
                 ),
                 "s",
             ),

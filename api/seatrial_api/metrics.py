@@ -85,6 +85,12 @@ WEIGHT_SYNC_SECONDS = Metric(
     "Time from a finished step to engines that serve its weights.",
     buckets=_SECONDS,
 )
+WEIGHT_SYNC_PAUSED_SECONDS = Metric(
+    "seatrial_weight_sync_paused_seconds",
+    MetricKind.HISTOGRAM,
+    "Longest time for which an engine generated nothing while it took weights.",
+    buckets=_SECONDS,
+)
 TRIAL_OUTCOMES = Metric(
     "seatrial_trial_outcomes_total",
     MetricKind.COUNTER,
@@ -253,6 +259,7 @@ METRICS = (
     MISMATCH_KL,
     BUFFER_WAIT_SECONDS,
     WEIGHT_SYNC_SECONDS,
+    WEIGHT_SYNC_PAUSED_SECONDS,
     TRIAL_OUTCOMES,
     TOOL_CALLS,
     REWARD,

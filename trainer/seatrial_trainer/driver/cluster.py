@@ -196,7 +196,10 @@ class Cluster:
                 directory=self._storage.exports,
             )
         self._serving = None
-        return await self._sync.publish(version)
+        report = await self._sync.publish(version)
+        if report.failures:
+            log.warning("engines go without a weight version", version=version, failures=report.failures)
+        return report
 
     async def repair(self) -> None:
         """Bring the published weights to engines that came back without them; only between optimiser steps."""

@@ -71,6 +71,7 @@ class RunMetrics:
         self._observe(table.STALENESS_HOLD_SECONDS, record.hold_seconds)
         self._observe(table.BUFFER_WAIT_SECONDS, record.buffer_wait_seconds)
         self._observe(table.WEIGHT_SYNC_SECONDS, record.sync_seconds)
+        self._observe(table.WEIGHT_SYNC_PAUSED_SECONDS, record.paused_seconds)
         self._set(table.LOGPROB_ABS_DIFF, record.logprob_abs_diff_mean, "mean")
         self._set(table.LOGPROB_ABS_DIFF, record.logprob_abs_diff_max, "max")
         self._set(table.MISMATCH_KL, record.mismatch_kl)
