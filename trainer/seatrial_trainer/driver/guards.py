@@ -132,6 +132,6 @@ def _with_tampering(history: Sequence[StepRecord], window_steps: int) -> float |
 
 def _rise(before: Sequence[StepRecord], after: Sequence[StepRecord]) -> float:
     """Of the mean reward or of the pass rate: with partial credit, what is gamed may never earn full marks."""
-    measures = [[(step.reward_mean, step.pass_rate) for step in steps] for steps in (before, after)]
-    (reward, passed), (later_reward, later_passed) = (map(fmean, zip(*columns, strict=True)) for columns in measures)
-    return max(later_reward - reward, later_passed - passed)
+    reward = fmean(step.reward_mean for step in after) - fmean(step.reward_mean for step in before)
+    passed = fmean(step.pass_rate for step in after) - fmean(step.pass_rate for step in before)
+    return max(reward, passed)
