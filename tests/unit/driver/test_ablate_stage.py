@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, override
 
 import pytest
+import vl_convert
 
 from seatrial_api.errors import InvalidInputError
 from seatrial_api.outcome import Outcome
@@ -137,7 +138,9 @@ async def test_an_arm_that_would_need_its_own_engines_is_refused_before_anything
 
 async def test_the_report_shows_differences_with_intervals_and_a_curve_of_each_arm(storage: RunStorage) -> None:
     report = await attempt(context_of(storage, ArmsCluster(completes)))
-    differences, reward, _ = arm_charts(report, storage)
+    drawn = arm_charts(report, storage)
+    assert all(vl_convert.vegalite_to_svg(chart).startswith("<svg") for chart in drawn)
+    differences, reward, _ = drawn
     shown = {row["arm"]: row["verdict"] for layer in differences["layer"][1:] for row in layer["data"]["values"]}
     assert shown == {"glm5": "Tie", "sync": "Better"}
     assert {row["measure"] for row in reward["data"]["values"]} == {"dppo", "glm5", "sync"}

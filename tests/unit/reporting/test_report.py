@@ -16,6 +16,7 @@ from seatrial_api.outcome import Outcome
 from seatrial_api.rlrun import RLRun
 from seatrial_api.stage_report import Estimate, GateResult, ReadAgain, StageReport, StageResult, TokenUse
 from seatrial_api.trajectory import Trajectory
+from seatrial_trainer.evaluation.comparison import compare_arms
 from seatrial_trainer.evaluation.summary import summarize
 from seatrial_trainer.observability.token_use import tokens_of
 from seatrial_trainer.reporting.charts import charts
@@ -140,6 +141,35 @@ def test_the_page_tells_what_training_did_under_each_harness(run_folder: Path) -
     assert section.count("+25.0 [+12.5, +50.0]") == 2
     assert section.count("before 0 3 4 after 0 3 4") == 2
     assert re.search(r"How agents worked .*sheets_lookup 4, 100 %, 2 of 4", text)
+
+
+def arm_tries(*tasks: tuple[float, ...]) -> list[Trajectory]:
+    """Rewards by task and pass."""
+    return [
+        make_trajectory(f"{task}-t{p:02d}-a1", task=f"task-{task}", reward=reward)
+        for task, rewards in enumerate(tasks)
+        for p, reward in enumerate(rewards)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("passes", "base", "better"),
+    [
+        (2, "dppo 0.0 ± 0.0 % 0.000 ± 0.000 what", "tis 50.0 ± 70.7 % +50.0 [+50.0, +50.0] 0.500 ± 0.707 +0.500"),
+        (1, "dppo 0.0 % 0.000 what", "tis 100.0 % +100.0 [+100.0, +100.0] 1.000 +1.000"),
+    ],
+)
+def test_the_page_holds_arms_against_the_first_and_calls_noise_a_tie(
+    run_folder: Path, passes: int, base: str, better: str
+) -> None:
+    rewards = {"dppo": [(0, 0), (0, 0)], "glm5": [(1, 1), (0, 0)], "tis": [(1, 0), (1, 0)]}
+    results = compare_arms({arm: arm_tries(*(task[:passes] for task in tasks)) for arm, tasks in rewards.items()})
+    report = StageReport(stage="compare", kind="Ablate", result=StageResult.PASSED, arms=results)
+    RunStorage(run_folder).stage("compare").write_report(report)
+    table = " ".join(" ".join(read(run_folder).text).split()).partition("Arms of compare")[2]
+    assert base in table
+    assert re.search(r"glm5 50\.0 .*\+50\.0 \[\+0\.0, \+100\.0\] .* a tie: within noise tis", table)
+    assert re.search(re.escape(better) + r" .* better", table)
 
 
 def test_the_page_tells_what_tokens_cost_and_why_some_were_computed_again(run_folder: Path) -> None:
