@@ -21,8 +21,8 @@ UV_VERSION := 0.13.9
 UV := $(or $(shell command -v uv),.cache/uv/bin/uv)
 MEMBERS := api sandbox_runtime rollout_worker trainer operator cli
 STAMP := .venv/.installed
-# Each does all that shares a cluster, or computes: tests/conftest.py. Two fill two cores.
-PYTEST_PROCESSES ?= 2
+# Each does all that shares a cluster, or computes: tests/conftest.py. Much of that is waiting, so that three fill two cores.
+PYTEST_PROCESSES ?= 3
 
 .PHONY: help
 help: ## Show this help
@@ -103,7 +103,8 @@ lint: $(STAMP) ## ruff, mypy, import contracts, spelling, generated files, links
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet --site-dir .cache/site
 
 .PHONY: test
-test: lint examples/quickstart/tasks test-tools ## Lint, then every test
+test: $(STAMP) ## Lint, then every test
+	@$(MAKE) --no-print-directory --jobs 2 lint examples/quickstart/tasks test-tools
 	OMP_NUM_THREADS=1 .venv/bin/pytest --numprocesses $(PYTEST_PROCESSES) --dist loadscope --no-loadscope-reorder $(PYTEST_OPTIONS)
 
 BENCHES := async_vs_sync simulated_driver sandbox_start trial_cost trial_folders gateway_overhead "rollout_loop loop" \

@@ -20,14 +20,14 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 _TOGETHER = {
-    "whole runs, engines and policies": (
+    "whole runs and engines": (
         "tests/e2e/test_cluster_run.py",
         "tests/e2e/test_kubernetes_run.py",
         "tests/e2e/test_local_run.py",
         "tests/e2e/test_pool_on_node.py",
         "tests/integration/engine/",
-        "tests/integration/policy/",
     ),
+    "policies": ("tests/integration/policy/",),
     "a node": (
         "tests/e2e/",
         "tests/integration/cluster/test_node.py",

@@ -37,7 +37,7 @@ system-packages:
 # What cannot be built here is missing to the tests that need it: they are skipped, and name it.
 .PHONY: test-tools
 test-tools: $(if $(IS_ROOT),system-packages)
-	@$(MAKE) --no-print-directory --keep-going --jobs 2 cluster-bin cluster-gvisor $(CLUSTER_BIN)/versitygw harnesses || echo "some tools of tests are missing"
+	@$(MAKE) --no-print-directory --keep-going cluster-bin cluster-gvisor $(CLUSTER_BIN)/versitygw harnesses || echo "some tools of tests are missing"
 
 .PHONY: cluster
 cluster: $(STAMP) cluster-bin ## Start a one-node Kubernetes and print its kubeconfig
