@@ -5,8 +5,8 @@
 Runs of six steps of four groups: driver, training loop, scheduler, storage and the torch backend are real, the engine
 is a process that follows a script (`tests/mortal_runs.py`). SIGKILL hits the driver (three times in five), the policy
 rank or the engine, after the run has written a random number of files. Runs are numbered from the seed on: odd ones are
-kept in S3 (Versity's gateway), where each attempt starts in an empty folder and uploads are cut; of the even ones every second one
-may be two steps stale.
+kept in S3 (Versity's gateway, which `make test-tools` builds), where each attempt starts in an empty folder and uploads
+are cut; of the even ones every second one may be two steps stale.
 
 After every death of a run on disk: each group that was stored is stored, each batch that was logged is logged and the
 same. At the end of a synchronous run: tasks, rewards and weights are those of a run that nobody disturbed. At the end

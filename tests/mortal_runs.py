@@ -26,6 +26,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, Self, override
 
 import structlog
+from transformers.utils.logging import disable_progress_bar
 
 from seatrial_api.clock import Clock, Deadline
 from seatrial_api.driver_request import DriverRequest
@@ -218,8 +219,15 @@ class _Engine:
 def engine_process(address: str) -> None:
     """Answer every request after a moment."""
 
+    async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):  # who asked may have been killed
+            await answer(reader, writer)
+
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         seed = (await reader.readline()).decode().strip()
+        if not seed:
+            writer.close()
+            return
         rng = random.Random(seed)  # noqa: S311  a script
         await HastyClock().sleep(rng.uniform(0.0, 4.0))
         said = {
@@ -232,7 +240,7 @@ def engine_process(address: str) -> None:
         writer.close()
 
     async def serve() -> None:
-        server = await asyncio.start_unix_server(answer, address)
+        server = await asyncio.start_unix_server(serve_one, address)
         await server.serve_forever()
 
     Path(address).unlink(missing_ok=True)
@@ -260,13 +268,14 @@ _THREAD = ThreadPoolExecutor(1)
 
 def rank_process(connection: Connection, model: Path) -> None:
     """A real backend; called by name."""
+    disable_progress_bar()
     setup = PolicySetup(
         ModelSpec(source=Source(path="unused"), dtype="float32", context_length=ContextLength(train=256)),
         TrainerSpec(),
         OptimizerSpec(),
     )
     backend = _WritingBeside(setup, model)
-    with suppress(EOFError):
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the driver is gone
         while True:
             method, arguments = connection.recv()
             connection.send(getattr(backend, method)(*arguments))
@@ -371,6 +380,7 @@ class MortalCluster:
         except OSError:
             line = b""
         if not line:
+            await self._engine_is_back()  # or tries would be spent while the next one starts
             return ticket.without_result(Outcome.ENGINE_FAILED, "the engine is gone")
         said = json.loads(line)
         prompt, sampled = [1, 2, 3], said["token_ids"]
@@ -381,6 +391,18 @@ class MortalCluster:
             weight_versions=[-1] * 3 + [ticket.start_version] * len(sampled),
         )
         return ticket.trajectory(Outcome.COMPLETED, harness="script", reward=said["reward"], sequences=[sequence])
+
+    async def _engine_is_back(self) -> None:
+        deadline = Deadline.after(PATIENCE_SECONDS)
+        while True:
+            try:
+                _, writer = await asyncio.open_unix_connection(self.engine)
+            except OSError:
+                deadline.check("another engine")
+                await HastyClock().sleep(1.0)
+            else:
+                writer.close()
+                return
 
 
 def driver_process(

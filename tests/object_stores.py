@@ -149,7 +149,9 @@ class RealBucket(AnyBucket):
             (self._folder / part).mkdir()
         folders = ["--sidecar", self._folder / "metadata", self._folder / "data"]
         arguments = [self.PROGRAM, "--quiet", "--port", "127.0.0.1:0", "posix", *folders]
-        self._process = subprocess.Popen(arguments, env=os.environ | keys, stdout=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            arguments, env=os.environ | keys, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
 
     @cached_property
     @override

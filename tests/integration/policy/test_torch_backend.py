@@ -1,5 +1,7 @@
 import math
 import random
+import resource
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -329,6 +331,18 @@ def test_a_damaged_checkpoint_is_named(make_model: MakeModel, model_path: Path, 
             TorchBackend(make_setup(), make_model(hidden_size=16)).save(tmp_path)
     with pytest.raises(CorruptionError, match=str(tmp_path)):
         backend.load(tmp_path)
+
+
+def test_a_checkpoint_for_which_there_is_no_room_is_named(model_path: Path, tmp_path: Path) -> None:
+    write = TorchBackend(make_setup(), model_path).hold(tmp_path / "7" / "policy", tmp_path / "7" / "model")
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=f"the checkpoint {tmp_path / '7'} cannot be written: .*File too large"):
+            write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 def test_a_path_without_a_model_is_named(tmp_path: Path) -> None:
