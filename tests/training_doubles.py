@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from seatrial_api.outcome import Outcome
 from seatrial_api.rlrun import RLRun, RLRunSpec
@@ -27,8 +27,6 @@ from seatrial_trainer.storage.run_storage import RunStorage
 from seatrial_trainer.weight_sync.protocol import SyncReport
 from tests.manifests import run_manifest
 from tests.trajectories import make_trajectory
-
-WHOLE_TRIAL_SECONDS = 20.0
 
 type Act = Callable[[TrialTicket], Awaitable[Outcome]]
 type Moment = Literal["train", "save", "written", "publish", "published"]
@@ -118,6 +116,8 @@ class NotedCluster:
     repairs: int = 0
     adopted: list[RLRunSpec] = field(default_factory=list)
     """Specs that were trained under, in order."""
+    trial_seconds: ClassVar[float] = 20.0
+    """A trial that takes longer is given up."""
 
     async def rollout(self) -> Any:
         """Where trials are prepared, and engines looked at."""
@@ -159,7 +159,7 @@ class NotedCluster:
     async def dispatching(self, algorithmic_ceiling: int) -> AsyncIterator[TrialDispatcher]:
         """Run trials at the ceiling."""
         async with TrialDispatcher(
-            self, limit=algorithmic_ceiling, trial_timeout_seconds=WHOLE_TRIAL_SECONDS
+            self, limit=algorithmic_ceiling, trial_timeout_seconds=self.trial_seconds
         ) as dispatcher:
             yield dispatcher
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, override
+from typing import Any, ClassVar, override
 
 import pytest
 import pytest_asyncio
@@ -73,6 +73,7 @@ class RealTrials(NotedCluster):
     """Weights and engines are noted, trials are real."""
 
     service: TrialService | None = None
+    trial_seconds: ClassVar[float] = 240.0
 
     @override
     async def rollout(self) -> Any:
