@@ -20,6 +20,7 @@ from seatrial_api.trajectory import TokenSequence, Trajectory
 from seatrial_trainer.policy.batch import Minibatch, TrainingSequence
 from seatrial_trainer.policy.minibatch import build_minibatches
 from seatrial_trainer.policy.packing import plan_padded, plan_shared
+from seatrial_trainer.policy.ranks import Ranks
 from seatrial_trainer.policy.step_totals import StepTotals
 from seatrial_trainer.policy.token_loss import weighted_loss
 from seatrial_trainer.policy.token_tensors import TokenTensors, predicted_tokens
@@ -135,7 +136,10 @@ def gradients(minibatches: list[Minibatch], *, budget: int = 1_000, is_padded: b
     found: dict[int, float] = defaultdict(float)
     for minibatch in minibatches:
         plan = plan_padded if is_padded else plan_shared
-        sequences = [replace(one, reference_logprobs=reference_of(one)) for one in minibatch.sequences]
+        sequences = [
+            replace(one, reference_logprobs=reference_of(one)) if one.kl_coefficient > 0 else one
+            for one in minibatch.sequences
+        ]
         predicted = [predicted_tokens(one) for one in sequences]
         for pack in plan([one.token_ids for one in sequences], budget):
             targets = torch.tensor(
@@ -263,6 +267,22 @@ def test_what_stands_outside_the_mask_never_matters(
         for group in clean
     ]
     assert ours(dirty, algorithm) == ours(clean, algorithm)
+
+
+def test_the_kl_that_is_told_is_of_tokens_that_pay_for_it() -> None:
+    two = torch.ones(2)
+    tokens = TokenTensors(
+        targets=torch.zeros(2, dtype=torch.long),
+        rollout_logprobs=-two,
+        advantages=two,
+        weights=two / 2,
+        kl_coefficients=torch.tensor([0.3, 0.0]),
+        is_fresh=two,
+        reference_logprobs=torch.tensor([-1.5, -9.0]),
+    )
+    totals = StepTotals(torch.device("cpu"))
+    weighted_loss(tokens, -two, two, Minibatch([], LossSpec(), "k2"), totals)
+    assert totals.stats(Ranks(), seconds=0.0).kl_to_reference == pytest.approx(0.5**2 / 2 / 2)
 
 
 def poisoned(one: TokenSequence, poison: float) -> TokenSequence:
