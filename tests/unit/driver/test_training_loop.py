@@ -89,9 +89,9 @@ async def test_steps_go_on_while_a_checkpoint_is_written(storage: RunStorage) ->
     assert_trained_once(storage, cluster)
 
 
-async def test_a_stop_waits_for_the_checkpoint_that_is_being_written(storage: RunStorage) -> None:
+async def test_a_stop_waits_for_the_checkpoint_that_it_makes(storage: RunStorage) -> None:
     def note(moment: Moment, version: int) -> None:
-        if (moment, version) == ("save", 2):
+        if (moment, version) == ("published", 1):
             cluster.policy_now.may_write.clear()
             context.stop.set()
             asyncio.get_running_loop().call_later(0.05, cluster.policy_now.may_write.set)
@@ -100,7 +100,7 @@ async def test_a_stop_waits_for_the_checkpoint_that_is_being_written(storage: Ru
     context = context_of(storage, cluster)
     with pytest.raises(StopRequestedError):
         await attempt(context)
-    assert storage.stage("train").checkpoints.versions() == [2]
+    assert storage.stage("train").checkpoints.versions() == [1]
 
 
 async def test_a_checkpoint_that_cannot_be_written_ends_the_stage_and_the_one_before_stays(storage: RunStorage) -> None:
