@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -31,6 +32,8 @@ CALLERS = {
     "operator": (NAMESPACE, OPERATOR_LABELS),
 }
 """Namespace and labels of pods that try to reach others."""
+TARGETS = {"target-run": {"seatrial.dev/run": "r"}, "target-pool": {"seatrial.dev/pool": "p"}}
+"""Labels of pods in team-a that they try to reach."""
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +77,7 @@ def pods(cluster: Cluster) -> Cluster:
     servers = " & ".join(f"httpd -f -p {port} -h /www" for port in PORTS)
     serve = f"mkdir -p /www && echo hello > /www/index.html && {servers}"
     items = [
-        pod("target-run", "team-a", {"seatrial.dev/run": "r"}, serve),
-        pod("target-pool", "team-a", {"seatrial.dev/pool": "p"}, serve),
+        *(pod(name, "team-a", labels, serve) for name, labels in TARGETS.items()),
         *(pod(f"from-{name}", namespace, labels, "sleep 3600") for name, (namespace, labels) in CALLERS.items()),
     ]
     cluster.apply(*items)
@@ -115,15 +117,25 @@ def pod(name: str, namespace: str, labels: dict[str, str], script: str) -> dict[
     }
 
 
-def reached(cluster: Cluster, caller: str, target: str) -> set[int]:
-    """Ports of a pod that answer another."""
-    address = json.loads(cluster.kubectl("get", "pod", target, "-n", "team-a", "-o", "json"))["status"]["podIP"]
+@pytest.fixture(scope="module")
+def reached(pods: Cluster) -> dict[str, set[tuple[str, int]]]:
+    """By caller: targets and ports that answer. All are tried at once, since a packet that is dropped is waited for."""
+    with ThreadPoolExecutor(len(CALLERS)) as threads:
+        return dict(zip(CALLERS, threads.map(lambda caller: answers(pods, caller), CALLERS), strict=True))
+
+
+def answers(cluster: Cluster, caller: str) -> set[tuple[str, int]]:
+    """Targets and ports that answer a pod."""
+    found = json.loads(cluster.kubectl("get", "pods", *TARGETS, "-n", "team-a", "-o", "json"))["items"]
+    addresses = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in found}
     tries = " ".join(
-        f"(timeout 5 wget -qO- http://{address}:{port}/index.html >/dev/null 2>&1 && echo {port}) &" for port in PORTS
+        f"(timeout 10 wget -qO- http://{address}:{port}/index.html >/dev/null 2>&1 && echo {name} {port}) &"
+        for name, address in addresses.items()
+        for port in PORTS
     )
     namespace, _ = CALLERS[caller]
     said = cluster.kubectl("exec", "-n", namespace, f"from-{caller}", "--", "sh", "-c", f"{tries} wait")
-    return {int(port) for port in said.split()}
+    return {(name, int(port)) for name, port in map(str.split, said.splitlines())}
 
 
 @pytest.mark.parametrize(
@@ -138,8 +150,10 @@ def reached(cluster: Cluster, caller: str, target: str) -> set[int]:
         ("foreign-run", set()),
     ],
 )
-def test_a_run_is_reached_by_whom_the_decision_names(pods: Cluster, caller: str, ports: set[int]) -> None:
-    assert reached(pods, caller, "target-run") == ports
+def test_a_run_is_reached_by_whom_the_decision_names(
+    reached: dict[str, set[tuple[str, int]]], caller: str, ports: set[int]
+) -> None:
+    assert {port for target, port in reached[caller] if target == "target-run"} == ports
 
 
 @pytest.mark.parametrize(
@@ -153,5 +167,7 @@ def test_a_run_is_reached_by_whom_the_decision_names(pods: Cluster, caller: str,
         ("foreign-run", set()),
     ],
 )
-def test_a_pool_is_reached_at_its_endpoint_by_its_namespace(pods: Cluster, caller: str, ports: set[int]) -> None:
-    assert reached(pods, caller, "target-pool") == ports
+def test_a_pool_is_reached_at_its_endpoint_by_its_namespace(
+    reached: dict[str, set[tuple[str, int]]], caller: str, ports: set[int]
+) -> None:
+    assert {port for target, port in reached[caller] if target == "target-pool"} == ports
