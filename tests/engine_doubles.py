@@ -81,6 +81,7 @@ class FakeEngine(EngineControl):
 
     @override
     async def checksums(self, timeout_seconds: float) -> dict[str, str]:
+        self._maybe_fail("checksums")
         return self.digests
 
 

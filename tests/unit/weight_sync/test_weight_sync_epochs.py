@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import override
 
 import pytest
+from structlog.testing import capture_logs
 
 from seatrial_rollout.engine.tensors import TensorSpec, TransferPlan
 from seatrial_trainer.weight_sync.collective import CollectiveSync
@@ -179,3 +180,13 @@ async def test_engines_that_hold_different_weights_are_no_version_in_debug_mode(
     assert pool.version == 0
     b.digests = a.digests
     assert (await method(pool, FakeSender(), verify_checksums=True).publish(1)).num_engines == 2
+
+
+@METHODS
+async def test_an_engine_that_is_lost_before_it_is_compared_ends_nothing(method: type[CollectiveSync]) -> None:
+    a, b, c = FakeEngine("a"), FakeEngine("b"), FakeEngine("c")
+    a.fails_at = b.fails_at = "checksums"
+    c.digests = {"w": "1"}
+    with capture_logs() as logs:
+        await method(FakePool(a, b, c), FakeSender(), verify_checksums=True).publish(1)
+    assert [event["engine"] for event in logs if event["event"] == "an engine's weights are not compared"] == ["a", "b"]

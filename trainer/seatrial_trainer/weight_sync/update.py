@@ -3,12 +3,17 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+
+import structlog
 
 from seatrial_rollout.engine.control import EngineControl, UpdateReport
 from seatrial_rollout.engine.errors import WeightUpdateError
 from seatrial_trainer.weight_sync.protocol import WeightSyncError
 
 _NUM_NAMED = 3
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -47,18 +52,27 @@ async def compare_weights(
 ) -> None:
     """See that all engines that took an update hold the same weights, by SHA-256 of each.
 
+    An engine that was lost since then is not compared: it gets its weights anew.
+
     Raises:
         WeightSyncError: they do not, with the names of some that differ.
     """
-    updated = [engine for engine in engines if engine.engine_id in updates.reports]
+    held: dict[str, dict[str, str]] = {}
+
+    async def ask(engine: EngineControl) -> None:
+        try:
+            held[engine.engine_id] = await engine.checksums(timeout_seconds)
+        except Exception as error:  # noqa: BLE001  a comparison is no reason to end a run
+            log.warning("an engine's weights are not compared", engine=engine.engine_id, error=repr(error))
+
     async with asyncio.TaskGroup() as tasks:
-        asked = [tasks.create_task(engine.checksums(timeout_seconds)) for engine in updated]
-    expected, *others = [task.result() for task in asked]
+        for engine in engines:
+            if engine.engine_id in updates.reports:
+                tasks.create_task(ask(engine))
     failures = []
-    for engine, digests in zip(updated[1:], others, strict=True):
-        different = sorted({name for name, _ in expected.items() ^ digests.items()})
-        if different:
+    for (first, expected), (other, digests) in pairwise(sorted(held.items())):
+        if different := sorted({name for name, _ in expected.items() ^ digests.items()}):
             some = ", ".join(different[:_NUM_NAMED])
-            failures.append(f"{engine.engine_id} and {updated[0].engine_id} differ in {len(different)} weights: {some}")
+            failures.append(f"{other} and {first} differ in {len(different)} weights: {some}")
     if failures:
         raise WeightSyncError(version=version, failures=failures)
