@@ -33,8 +33,8 @@ def interrupted_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalR
     manifest = write_manifest(
         tmp_path_factory.mktemp("run"),
         stages=[
-            {"name": "preflight", "preflight": {"tasks": 8, "varianceTasks": 2, "maxVarianceTries": 4}},
-            {"name": "overfit", "overfit": {"tasks": 2, "groupSize": 4, "steps": 3, "minRewardGain": -1}},
+            {"name": "preflight", "preflight": {"tasks": 8, "varianceTasks": 2, "maxVarianceTries": 8}},
+            {"name": "overfit", "overfit": {"tasks": 2, "groupSize": 6, "steps": 3, "minRewardGain": -1}},
             {"name": "before", "evaluate": {"checkpoint": "Initial"}},
             {"name": "train", "train": {"steps": STEPS, "validateEverySteps": 2}},
             {"name": "after", "evaluate": {"checkpoint": "Best", "minGain": -1}},
